@@ -26,7 +26,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Drive a file through Pagefold with an access trace, and report
+    /// Access a file through Pagefold, from a trace or with generated accesses, and report
     ///
     /// Without arguments: a temporary 1 GiB file, read through a budget of 128 MiB by four groups
     /// for ten seconds, every byte checked.
@@ -186,8 +186,8 @@ pub(crate) struct ReplayArgs {
     #[arg(conflicts_with_all = ["file", "groups", "sync_every", "allow_writes", "temp_dir"])]
     pub(crate) anonymous: bool,
 
-    /// Swap areas for --anonymous: a list of FILE:SIZE, each a new file without a name. In place of
-    /// FILE, a directory or `memory`
+    /// Swap areas for --anonymous: a list of FILE:SIZE, each a new file without a name. FILE may
+    /// also be a directory, or `memory`
     ///
     /// `compressed:SIZE` keeps compressed pages in memory, in up to SIZE of the budget. It is
     /// filled before the other swap areas. A page that doesn't shrink to at most three quarters of
@@ -199,7 +199,7 @@ pub(crate) struct ReplayArgs {
 
     /// Encrypt what goes to --swap, with a key that is in memory alone
     ///
-    /// Compressed pages don't leave memory, and aren't encrypted.
+    /// Pages in `compressed:SIZE` are in memory, and aren't encrypted there.
     #[arg(long, requires = "swap", help_heading = "Memory")]
     pub(crate) swap_encrypted: bool,
 
@@ -348,7 +348,7 @@ Examples:
       pagefold replay --reads 50 --sync-every 1s
   Random overwrites of a file of yours, WHICH LOSES WHAT IT HOLDS
       pagefold replay scratch.bin --reads 0 --generate uniform --allow-writes --verify
-  Memory that no file has, eight times the budget, in swap; half of the accesses write
+  Anonymous memory of eight times the budget, with swap; half of the accesses are writes
       pagefold replay --anonymous --swap /var/tmp/pf.swap:2GiB --size 1GiB --reads 50
   The same with a part of the budget for compressed pages, before the file
       pagefold replay --anonymous --swap compressed:32MiB,/var/tmp/pf.swap:2GiB --size 1GiB --reads 50
@@ -369,9 +369,10 @@ In the table, `hits` is the share of page lookups that found the page in memory.
 reads took, hits and misses alike; in the table of writes, of the time that writes took. `in` is what came from the \
 backend; a refault is the return of a page that was evicted. `peak` is the most memory that was charged at any \
 moment. A page is charged to the group that loads it; if other groups then read it, that is a hit. `CPU/op` of a \
-group is the time of its threads, which includes choosing and checking; that of the total is all of the process. In \
-the table of writes, `written` is what the threads wrote into memory, `out` is what went to the backend in whole \
-pages, and `unclean` is what hadn't gone there yet when the operations ended; the sync at the end writes it.
+group is the CPU time of its threads, which also choose the accesses and check the bytes; that of the total is the \
+CPU time of the whole process. In the table of writes, `written` is what the threads wrote into memory, `out` is \
+what went to the backend in whole pages, and `unclean` is what hadn't gone there yet when the operations ended; the \
+sync at the end writes it.
 
 Ctrl-C stops the run, writes back what was written, prints what was done so far and removes the temporary file; \
 pressed \

@@ -146,7 +146,7 @@ impl Worker {
         Ok(done.saturating_sub(before))
     }
 
-    /// Fills `bytes` with the data of a write.
+    /// Fills `bytes`, the data of the write `access`, with a new stamp. Returns the stamp.
     pub(crate) fn stamp(&mut self, access: Access, bytes: &mut [u8]) -> Stamp {
         let writer = &mut self.writer;
         writer.version = ns(self.start.elapsed()).max(writer.version + 1);

@@ -82,7 +82,8 @@ struct Written {
     stamps: Stamps,
     thread: u16,
     mixed: Arc<MixedCells>,
-    /// The bytes that the kernel returns may have been written during the run.
+    /// False with `Before::Kernel`: the bytes that the kernel returns may have been written during
+    /// the run.
     before_is_sure: bool,
 }
 
@@ -107,7 +108,8 @@ impl Checker {
         Self { before, written: Some(Written { stamps, thread, mixed, before_is_sure }), expected: Vec::new() }
     }
 
-    /// Checks bytes that the thread that wrote `log` has read from `offset` on.
+    /// Checks `read`, the bytes that a thread has read from `offset` on. `log` has the same
+    /// thread's writes.
     pub(crate) fn check(&mut self, offset: u64, read: &[u8], log: &WriteLog) -> Result<(), Wrong> {
         if let (Before::Made { content, .. }, None) = (&self.before, &self.written) {
             return content.check(offset, read).map_or(Ok(()), |mismatch| Err(Wrong::Byte(mismatch)));

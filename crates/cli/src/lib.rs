@@ -5,10 +5,10 @@
 //! | `args`, `choices`, `room`, `units` | the command line |
 //! | `trace`, `trace_text`, `trace_line`, `trace_request`, `trace_csv`, `trace_iolog`, `trace_files` | access traces |
 //! | `generate`, `zipf` | made-up accesses |
-//! | `content`, `temp_file`, `target` | the file that is read and written |
+//! | `content`, `temp_file`, `target`, `subject` | the file that is read and written |
 //! | `stamp`, `write_log`, `checker`, `reread` | whether what is read is what was written |
 //! | `plan`, `accesses` | which thread reads and writes what, for which group |
-//! | `run`, `worker`, `shared`, `syncer`, `write_back`, `backend`, `process`, `machine` | a run within one budget |
+//! | `run`, `worker`, `batch`, `shared`, `syncer`, `write_back`, `backend`, `process`, `machine` | a run within one budget |
 //! | `page_order`, `policy_report` | what known policies would miss |
 //! | `tally`, `report`, `table`, `policy_table`, `columns`, `plot`, `live` | what the user sees |
 //! | `failure`, `explain`, `signals` | how it ends |

@@ -89,9 +89,9 @@ impl FileEnd {
 /// The numbers of the threads in the order of their operations.
 struct Turns {
     totals: Vec<u64>,
-    /// An entry for each thread that has operations left: `(when its next operation comes, its
-    /// number, had)`, where `had` is the number of its operations so far. "When" is the fraction
-    /// `(had + 0.5) / total` of the run, as the bits of the `f64`, which sort like the numbers.
+    /// An entry `(when, thread, had)` for each thread that has operations left. `had` is the number
+    /// of the thread's operations so far. `when` is the fraction of the run after which its next
+    /// operation comes, `(had + 0.5) / total`, as the bits of an `f64`, which sort like the number.
     next: BinaryHeap<Reverse<(u64, usize, u64)>>,
 }
 

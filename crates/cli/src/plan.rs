@@ -209,7 +209,7 @@ fn replayers(args: &ReplayArgs, trace: Trace, groups: &mut [GroupPlan]) -> Vec<W
     trace.streams.into_iter().enumerate().map(worker).collect()
 }
 
-/// Returns part `at` when `whole` is dealt in `parts` parts.
+/// Divides `whole` into `parts` parts that differ by at most 1. Returns part number `at`.
 fn share(whole: u64, at: usize, parts: usize) -> u64 {
     let parts = parts.max(1) as u64;
     whole / parts + u64::from((at as u64) < whole % parts)

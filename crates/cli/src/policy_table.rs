@@ -12,8 +12,9 @@ pub(crate) fn policies(report: &PolicyReport, run: &RunReport) -> String {
         let over_best = row.over_best.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}"));
         table.add(vec![row.policy.to_owned(), row.misses.to_string(), units::percent(row.miss_rate), over_best]);
     }
-    // The differences: libCacheSim's counts aren't limited to 15, and are halved after 32 uses for
-    // each page of room, rather than after 10 and then 5.
+    // libCacheSim's counts aren't limited to 15, as ours are. Its counts are halved after every 32
+    // uses for each page of room. Ours are first halved after 10 uses for each page of room, and
+    // then after every 5.
     let mut notes = "W-TinyLFU is that of its paper. libCacheSim's counts uses over a longer time, and missed up to a \
                      fifth less often on recorded traces.\n"
         .to_owned();

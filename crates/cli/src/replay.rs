@@ -121,7 +121,8 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     run_all(args, &setup, &rooms, &mut target, workload)
 }
 
-/// Returns the memory of each run. `end` is where the file ends, or where the trace does.
+/// Returns the memory of each run. `end` is the end of the file or of the trace, whichever is
+/// greater.
 fn rooms(args: &ReplayArgs, end: u64, groups: usize) -> Vec<Room> {
     if args.pages.is_empty() {
         return args.memory.iter().copied().map(Room::of_bytes).collect();
@@ -129,7 +130,8 @@ fn rooms(args: &ReplayArgs, end: u64, groups: usize) -> Vec<Room> {
     args.pages.iter().map(|&pages| Room::of_pages(pages, args.page_size, end, groups)).collect()
 }
 
-/// Warns if the largest budget is more than the machine has; fails if all of it would be touched.
+/// Compares the largest budget with the memory that the process may use. If the budget is larger,
+/// prints a warning; with `--pretouch`, which touches all of the budget, fails instead.
 fn check_budget(args: &ReplayArgs, rooms: &[Room]) -> Result<(), Failure> {
     machine::check_budget(rooms.iter().map(|room| room.budget).max().unwrap_or(0), args.pretouch)
 }
@@ -228,7 +230,7 @@ fn is_standard_input(path: &Path) -> bool {
     input.is_some_and(|input| identity(path) == Some((input.st_dev, input.st_ino)))
 }
 
-/// Returns what tells the file apart from all others, if there is one.
+/// Returns the device and inode number of the file, if there is one.
 fn identity(path: &Path) -> Option<(u64, u64)> {
     path.metadata().ok().map(|metadata| (metadata.dev(), metadata.ino()))
 }

@@ -73,7 +73,7 @@ struct Running {
 }
 
 impl Setup<'_> {
-    /// Executes a run in so much memory.
+    /// Executes a run with the budget of `room`.
     ///
     /// # Errors
     /// The reason why the run can't start. If the run ends early, the outcome has the reason.
@@ -118,7 +118,7 @@ impl Setup<'_> {
         live.finish();
 
         let results = results?;
-        // Before a sync that is still under way takes its part.
+        // Read now, because a sync that is still under way will make some of these bytes clean.
         let unclean: Vec<_> = groups.iter().map(|group| group.stats().unclean_bytes).collect();
         let tallies = tallies_by_group(&results, groups.len());
         let synced = tallies.iter().any(|tally| tally.syncs.ops > 0);
@@ -149,7 +149,7 @@ impl Setup<'_> {
             .or_else(|| target.check_len().err().map(Failure::from))
             .or_else(|| sync_failure.map(|error| Failure::Failed(error.into())))
             .or(interrupted)
-            .or_else(|| signals::check().err()); // It came while no thread of the run was watched.
+            .or_else(|| signals::check().err()); // A signal may have come after `watch` returned.
         let stamps = running.writer.stamps;
         drop(running); // Closes the file.
         signals::set_unwritten(0);

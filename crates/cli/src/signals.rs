@@ -2,11 +2,12 @@
 //! run, which then ends as usual; a second signal ends the process immediately. If the command is
 //! still running one second after the first signal, it prints what it is waiting for.
 //!
-//! Even the first signal ends the process immediately while nothing would be lost:
+//! In three phases, even the first signal ends the process immediately, unless the results of
+//! earlier runs haven't been written yet:
 //!
 //! - while the command reads a trace, whose input may never come;
 //! - while it touches the memory of the budget (`--pretouch`);
-//! - while it writes its last results.
+//! - while it writes results.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -80,7 +81,8 @@ fn ignored(signal: i32) -> bool {
     mask >> (signal - 1) & 1 == 1
 }
 
-/// Prints what the command waits for, a second after the first signal. A device may never answer.
+/// A second after the first signal, prints what the command waits for. The wait may be endless, for
+/// example if a device never answers.
 fn tell_what_is_awaited() {
     sync::thread::sleep(NOTICE_AFTER);
     units::warn(&awaited(UNWRITTEN.load(Ordering::Relaxed)));
@@ -94,7 +96,8 @@ fn awaited(unwritten: u64) -> String {
     format!("not ended yet: the command {what}; another Ctrl-C ends it at once")
 }
 
-/// Ends the process on the second signal, without waiting for threads that are stuck in I/O.
+/// Ends the process at once: on the second signal, or on the first one while nothing would be lost.
+/// Doesn't wait for threads that are stuck in I/O.
 fn end_now(signal: u32) {
     // Relaxed, here and below: only a figure.
     let unwritten = UNWRITTEN.load(Ordering::Relaxed);
@@ -113,7 +116,7 @@ fn end_now(signal: u32) {
 }
 
 /// Calls `body`, which may wait for input indefinitely, or take long. A signal during the call ends
-/// the process.
+/// the process, as in [`ending_at_once`].
 ///
 /// # Errors
 /// [`Failure::Interrupted`] if a signal came before; the error of `body`.

@@ -23,8 +23,8 @@
 //! - C3. If a write begins or ends inside a cell, the cell may hold parts of several writes
 //!   (`MixedCells`). Reads don't check such a cell. A read that begins or ends inside a cell
 //!   doesn't check that cell, either.
-//! - C4. At the end, each byte must come from a last write (`reread`). This includes the bytes of
-//!   the cells that C3 doesn't check.
+//! - C4. At the end, each byte that was written must come from a last write (`reread`), also in the
+//!   cells that aren't checked because of C3.
 //!
 //! The checksum is [`mix`], as in `content`: a few multiplications for each cell.
 
@@ -53,7 +53,7 @@ impl fmt::Display for Stamp {
     }
 }
 
-/// The form of stamps in one run.
+/// Makes and recognises the stamps of one run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stamps {
     key: u64,

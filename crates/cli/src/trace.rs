@@ -107,7 +107,8 @@ pub(crate) struct Options {
 }
 
 impl Default for Options {
-    /// Returns the options of a `replay` whose command line gives none for the trace.
+    /// Returns the options of a `replay` whose command line gives none for the trace, except that
+    /// blocks have 512 bytes: `replay` uses the page size.
     fn default() -> Self {
         Self {
             format: None,
@@ -356,7 +357,7 @@ impl<'a> Loader<'a> {
                 Op::Sync => request.moved(0, 0),
                 Op::Read | Op::Write => request.moved(file.offset.saturating_add(request.offset()), request.len()),
             };
-            // If a request can't hold so long a range, it becomes a sync of the whole file.
+            // A sync becomes one of the whole file if its range is too long for a `Request`.
             *request = moved.or_else(|| request.moved(0, 0)).unwrap_or(*request);
         }
     }

@@ -110,7 +110,7 @@ pub(crate) struct Columns {
     group: Option<usize>,
     thread: Option<usize>,
     volumes: Vec<Volume>,
-    /// Fields behind these are empty.
+    /// The number of columns. All further fields of a line must be empty.
     fields_max: usize,
     /// The first line has been seen.
     started: bool,
@@ -121,9 +121,9 @@ pub(crate) struct Columns {
 #[derive(Debug)]
 struct Volume {
     column: usize,
-    /// The column's name,
+    /// The column's name.
     name: String,
-    /// and its value in the first line.
+    /// The column's value in the first line that has one.
     first: Option<String>,
 }
 
@@ -380,9 +380,9 @@ fn parse_bytes(what: &str, field: Option<&str>) -> anyhow::Result<u64> {
     let bytes = match hexadecimal {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
         None => match text.split_once('.') {
-            // Columns of numbers with missing values are often written like this.
+            // Some programs write `17.0` for 17 if other values of the column are missing.
             Some((whole, zeros)) if zeros.bytes().all(|byte| byte == b'0') => whole.parse().ok(),
-            // This is a time, or a column of another meaning.
+            // A fraction of a byte: the field is a time, or has another meaning.
             Some((_, fraction)) if !has_unit(fraction) => None,
             _ => text.parse::<pagefold::Size>().ok().map(|size| size.0),
         },

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::Duration;
 
-/// More threads than this count as a mistake, here as for `--threads`.
+/// The maximum value of `--threads`. More threads count as a mistake.
 const THREADS_MAX: usize = 1024;
 
 /// Formats `value` with three significant digits. `value` is at least 1, unless it is in the
@@ -31,7 +31,7 @@ fn scaled(value: f64, step: f64, units: &[&str]) -> String {
     if unit == 0 { format!("{value:.0}{}", units[0]) } else { format!("{}{}", digits(value), units[unit]) }
 }
 
-/// `98304` is `96.0 KiB`.
+/// `98304` is `96 KiB`, and `98305` is `96.0 KiB`.
 pub(crate) fn bytes(bytes: u64) -> String {
     let exact = [" EiB", " PiB", " TiB", " GiB", " MiB", " KiB"].iter().zip([60, 50, 40, 30, 20, 10]).find_map(
         |(unit, shift)| {

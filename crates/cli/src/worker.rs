@@ -160,7 +160,8 @@ impl Worker {
         Ok(ended.unwrap_or_else(|| self.start.elapsed()))
     }
 
-    /// Returns where the file ends for an operation.
+    /// Returns the offset at which an operation's range is cut off: the end of the file, or
+    /// `u64::MAX` for a write that may make the file longer.
     pub(crate) fn end_for(&self, access: Access) -> u64 {
         match (self.extent.grows, access.op) {
             (false, _) => self.extent.size,
@@ -169,8 +170,8 @@ impl Worker {
         }
     }
 
-    /// Reads into `bytes`, and checks the data. Returns the number of bytes, and when they were
-    /// read.
+    /// Reads into `bytes`, and checks the data. Returns the number of bytes, and the times at which
+    /// the read began and ended.
     fn read(&mut self, access: Access, bytes: &mut [u8]) -> Result<(usize, Range<Duration>), Fault> {
         let before = self.start.elapsed();
         let got = self.files[access.group].read_at(bytes, access.offset).map_err(Fault::Pagefold)?;
@@ -181,7 +182,8 @@ impl Worker {
         Ok((got, time))
     }
 
-    /// Fills `bytes` with a stamp and writes them. Returns when.
+    /// Fills `bytes` with a stamp, and writes them. Returns the times at which the write began and
+    /// ended.
     fn write(&mut self, access: Access, bytes: &mut [u8]) -> Result<Range<Duration>, Fault> {
         let stamp = self.stamp(access, bytes);
         let end = access.offset.saturating_add(bytes.len() as u64);

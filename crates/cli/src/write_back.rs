@@ -22,9 +22,9 @@ const TICK: Duration = Duration::from_millis(100);
 /// The result of the sync.
 #[derive(Debug)]
 pub(crate) struct WrittenBack {
-    /// Bytes that were dirty before,
+    /// Bytes that weren't clean before the sync.
     pub(crate) unclean_bytes: u64,
-    /// and bytes that are still dirty after an error.
+    /// Bytes that still aren't clean after it, for example because it failed.
     pub(crate) left_bytes: u64,
     pub(crate) time: Duration,
     /// The syncs of `--sync-every`.
@@ -58,7 +58,8 @@ pub(crate) fn run(
         move || {
             let _ended = ended;
             let (periodic, error) = syncer.map_or_else(|| Ok((Measured::new(), None)), JoinHandle::join)?;
-            // Syncs all files: `next_back` would stop at the first error from the end.
+            // `fold` syncs through each handle, and keeps the last error. `next_back` would stop at
+            // the first error that it meets.
             let errors = files.iter().filter_map(|file| file.sync().err());
             let last = errors.fold(None, |_, error| Some(error));
             std::thread::Result::Ok((periodic, error.or(last)))

@@ -63,7 +63,7 @@ impl Zipf {
 
     /// The `x` up to which the integral is `area`.
     fn inverse_area(&self, area: f64) -> f64 {
-        // Rounding may exceed the pole slightly.
+        // `ln(1 + t)` has a pole at -1. A rounding error may put `t` slightly below it.
         let t = (area * (1.0 - self.exponent)).max(-1.0);
         (ratio_ln_1p(t) * area).exp()
     }

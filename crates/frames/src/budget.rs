@@ -113,7 +113,8 @@ impl Budget {
         debug_assert!(before >= bytes, "more given back than was charged");
     }
 
-    /// Returns the value that the limit is being lowered to, or the limit.
+    /// Returns the value that the limit is being lowered to, or the limit itself if it isn't being
+    /// lowered.
     #[must_use]
     pub fn goal(&self) -> u64 {
         self.goal.load(Ordering::Relaxed)

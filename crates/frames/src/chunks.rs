@@ -37,11 +37,11 @@
 //!   a thread that gives it back waits for no change of w. `leave` decrements both counts in one
 //!   step. A swapper decrements w before the word becomes *swapped*, because another thread may
 //!   leave the chunk from then on (W6 of `swapping`).
-//! - C5. A chunk is `PAID` from when a payment for it was used up until `returned` was called for
-//!   it, once. `returned` is called while the chunk is `LOCKED`. So a thread that waits until all
-//!   chunks of a map are absent also waits for these calls. If the system refuses to take back a
-//!   chunk of a map that is being dropped, the chunk stays present, and isn't `PAID` any more. The
-//!   next map that gets its words uses it without a payment.
+//! - C5. A chunk becomes `PAID` when a load that makes it uses up a payment. Before the chunk stops
+//!   being `PAID`, `returned` is called for it once, while the chunk is `LOCKED`. So a thread that
+//!   waits until all chunks of a map are absent also waits for these calls. If the system refuses
+//!   to take back a chunk of a map that is being dropped, the chunk stays present, and isn't `PAID`
+//!   any more. The next map that gets its words uses it without a payment.
 //!
 //! One race is accepted, after which a system page is in use without being charged:
 //! - A reader loads the word of a page, and is about to set the page's hot bit in it.
@@ -88,8 +88,8 @@ const _: () = assert!(WRITTEN_COUNT & (PAID | AGED | LOCKED | PRESENT) == 0, "th
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoRoom;
 
-/// Whether a caller has paid for a new part of a page map, if the load that it begins makes one. To
-/// pay is the policy's affair: it charges the part to the map's owner before the load, because
+/// Whether the caller of a load has paid for the part of a page map that the load may have to make.
+/// The policy pays by charging the part to the map's owner. It does so before the load, because
 /// making room for the charge may take long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Payment {
@@ -119,7 +119,7 @@ pub(crate) enum NotEntered {
 enum IfRefused {
     /// It stays paid for.
     Keep,
-    /// Its map is going, so it is the owner's no longer.
+    /// Its map is being dropped, so the map's owner is no longer charged for it.
     Return,
 }
 
@@ -129,7 +129,7 @@ pub(crate) struct GivingBack<'a> {
     pub(crate) words: &'a Region<AtomicU64>,
     /// The budget that chunks are charged to.
     pub(crate) budget: &'a Budget,
-    /// Called with the first word of each chunk that was paid for, and isn't any more (C5).
+    /// Called for each chunk that stops being `PAID`, with the index of its first word (C5).
     pub(crate) returned: &'a mut dyn FnMut(u64),
 }
 
@@ -230,7 +230,7 @@ impl Chunks {
         budget: &Budget,
         prepare: impl Fn(usize) -> Result<(), NoRoom>,
     ) -> Result<(), NotEntered> {
-        // Most often at once.
+        // The usual case: the chunk is present.
         if self.enter_present(self.state(word >> self.shift)).is_ok() {
             return Ok(());
         }

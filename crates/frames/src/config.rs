@@ -77,9 +77,9 @@ impl Config {
 /// more address space is reserved: enough for twice as many tables as would fill `memory_max`.
 const TABLES_MIN: u64 = 1 << 14;
 
-/// The part of the budget that isn't used for new frames, so that page maps can still be charged.
-/// When a drain gives back frames to make room for a chunk of a page map, other threads could use
-/// that room for new frames before the chunk is charged; the reserve prevents this.
+/// New frames leave this part of the budget free, so that page maps can still be charged. Without
+/// the reserve, a drain that gives back frames to make room for a chunk of a page map could be in
+/// vain: other threads could use the room for new frames before the chunk is charged.
 ///
 /// The reserve is the budget divided by `MAP_RESERVE_SHARE`, at most `MAP_RESERVE_MAX`, but always
 /// enough for the metadata of one more page.
@@ -102,9 +102,9 @@ pub fn map_room() -> u64 {
     WordGeometry::of(rustix::param::page_size(), None).room_for_one()
 }
 
-/// The minimum ratio of the process's address space to the size that the budget may grow to. Tables
-/// take twice as much address space as this size. Page words take up to a quarter of the process's
-/// address space, and the process has other uses for the rest.
+/// The process must be able to reserve this many times the size that the budget may grow to. Of
+/// eight such sizes, frames take one and tables take two. Page words take up to two if address
+/// space is scarce (`PageWords::reserve`). The rest is left to the process.
 #[cfg(not(pagefold_loom))]
 const ADDRESS_SHARE: u64 = 8;
 /// The minimum ratio of the process's writable memory to the size that the budget may grow to.
@@ -145,9 +145,9 @@ pub fn room_to_grow(memory: u64, wanted: u64) -> u64 {
 
 /// The system's huge page: 2 MiB.
 const HUGE_SHIFT: u32 = 21;
-/// The minimum number of extents in a budget, unless a page is larger than such an extent.
+/// The minimum number of extents in a budget, unless an extent would then be smaller than a page.
 const EXTENTS_MIN: u64 = 32;
-/// The size of the frame table in bytes from which it gets huge pages as well.
+/// A frame table of at least this many bytes gets huge pages if the frames do.
 const TABLE_LARGE: usize = 16 << 20;
 
 /// Sizes that follow from a [`Config`].

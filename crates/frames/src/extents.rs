@@ -75,7 +75,7 @@ pub(crate) struct Extents {
 }
 
 /// The initial capacity of the vector in `drain_turn`. A drain of a single extent chooses among at
-/// most a quarter as many.
+/// most `CHOICES / 4` extents, so it doesn't allocate.
 const CHOICES: usize = 16;
 
 impl Extents {
@@ -174,7 +174,8 @@ impl Extents {
         Some(Drain { extents: self, choices })
     }
 
-    /// Catches a frame that is being freed if its extent is being drained. Returns whether it has.
+    /// Passes a frame that this thread is freeing to the drain of its extent, if there is one.
+    /// Returns whether the drain has caught the frame.
     #[inline]
     pub(crate) fn catch(&self, table: &FrameTable, frame: FrameId) -> bool {
         // Acquire pairs with `begin_drain`. Only drains write this cache line.
@@ -191,9 +192,10 @@ impl Extents {
 
     /// Catches the frames of a batch whose extents are being drained. Returns the others.
     pub(crate) fn catch_all(&self, table: &FrameTable, mut batch: Batch) -> Batch {
-        // Relaxed: another synchronisation makes the span visible. The drain itself wrote it. Any
-        // other caller is an allocating thread that took this batch from the batches that the drain
-        // hasn't examined yet; the lock of those batches makes the drain's earlier store visible.
+        // Relaxed: this thread already sees the span. If it runs the drain, it stored the span
+        // itself. Otherwise it is an allocating thread that took this batch from the batches that
+        // the drain hasn't examined yet; the lock of those batches makes the drain's earlier store
+        // visible.
         let span = self.draining.load(Ordering::Relaxed);
         let mut rest = Batch::default();
         let mut caught = None;
@@ -246,7 +248,7 @@ impl Drain<'_> {
     /// one call are all of one node.
     pub(crate) fn stop(&self, mut keep: impl FnMut(Batch)) {
         let mut caught = self.extents.caught.lock();
-        // Relaxed: E2.
+        // Relaxed: a thread that still sees the old span finds no entry under the list's lock (E2).
         self.extents.draining.store(0, Ordering::Relaxed);
         caught.drain(..).for_each(|it| keep(it.frames));
     }

@@ -97,7 +97,7 @@ const ISOLATED: u32 = 0;
 const LISTED: u32 = 1;
 const ORPHANED: u32 = 2;
 
-/// The generation of a frame that has used them all up.
+/// The generation of a frame that has used all of its generations.
 const RETIRED: u32 = 1 << GENERATION_BITS;
 
 /// The record of one frame. Links are frame numbers plus one, 0 for none.

@@ -39,7 +39,7 @@ const SEGMENTS_LOOKED_AT: usize = 256;
 ///
 /// | state | where the frame is |
 /// |---|---|
-/// | free | on the lists of free frames, with memory; in the extents, without |
+/// | free | if it has memory: on the lists of free frames; otherwise on no list, in an extent without memory |
 /// | owned | with an [`OwnedFrame`]: being loaded, or just evicted |
 /// | resident | its page's word leads readers to it; it is on its group's list, or with an [`IsolatedFrame`] |
 #[derive(Debug)]
@@ -302,8 +302,8 @@ impl Frames {
 
     /// Frees owned frames together. Returns their number.
     pub fn free_all<'a>(&'a self, owned: impl IntoIterator<Item = OwnedFrame<'a>>) -> usize {
-        // Chains the frames before it takes the stock's lock: the drain's lock (in `end_stay`)
-        // precedes a stock's lock in the lock order.
+        // Chains the frames before it takes the stock's lock: `end_stay` may take the lock of the
+        // caught frames, which precedes a stock's lock in the lock order.
         let mut batch = Batch::default();
         let mut count = 0;
         for frame in owned.into_iter().map(OwnedFrame::forget) {
@@ -352,8 +352,8 @@ impl Frames {
         (self.extents.frames_each() * self.page_size()) as u64
     }
 
-    /// Charges `bytes` to the budget, if the reserve for page maps still fits afterwards. Returns
-    /// whether it has.
+    /// Charges `bytes` to the budget if the reserve for page maps still fits afterwards. Returns
+    /// whether the bytes were charged.
     #[must_use]
     pub fn try_charge_beside_maps(&self, bytes: u64) -> bool {
         self.budget.try_charge_leaving(bytes, self.layout.map_reserve)
@@ -397,7 +397,7 @@ impl Frames {
     }
 
     /// Gives back up to `wanted` parts of a map in which no page is in memory now. `word` is the
-    /// index of one of the map's words; if the map has several segments of words, only those of
+    /// index of one of the map's words; if the map has several segments of words, only parts of
     /// this word's segment are given back. Returns the number of parts. See
     /// [`sweep_maps`](Self::sweep_maps) for `returned`.
     pub fn give_back_idle_parts(&self, word: u64, wanted: usize, mut returned: impl FnMut(u64)) -> usize {

@@ -223,9 +223,10 @@ impl Chain {
 
     /// Takes all batches. Returns the first frame of the top one.
     fn pop_all(&self) -> Option<FrameId> {
-        // Keeps the count of changes. With this count, the link can only change from its old value
-        // to none, so no value of the chain occurs twice. Acquire: see `put`. Release pairs with
-        // the Acquire in `pop`: a thread that finds the chain empty sees that `is_sifted` is set.
+        // Clears the link and keeps the count of changes. All other changes increment the count, so
+        // the chain has at most two values with one count: first with a link, then without. So no
+        // value of the chain occurs twice. Acquire: see `put`. Release pairs with the Acquire in
+        // `pop`: a thread that finds the chain empty sees that `is_sifted` is set.
         first_of(self.0.fetch_and(!LINK, Ordering::AcqRel))
     }
 }
@@ -234,7 +235,7 @@ fn first_of(top: u64) -> Option<FrameId> {
     FrameId::from_link((top & LINK) as u32)
 }
 
-/// Returns the next value of a chain whose top is `first` then.
+/// Returns the value of a chain after a change: the count in `top` plus one, and a link to `first`.
 fn changed(top: u64, first: Option<FrameId>) -> u64 {
     ((top >> LINK_BITS).wrapping_add(1) << LINK_BITS) | u64::from(FrameId::to_link(first))
 }
@@ -355,11 +356,11 @@ impl FreeFrames {
         frames
     }
 
-    /// Takes a frame if this CPU has none of its own node. First takes one of this CPU's strays
-    /// (frames of another node). If there are none, takes a batch from a depot, of this node if
-    /// possible, and puts the rest of the batch into this CPU's stock. If the depots are empty
-    /// while a drain sifts the free frames, searches the batches that the drain hasn't sifted yet.
-    /// Passes each of these batches to `keep`, which takes out the frames that the drain wants.
+    /// Takes a frame for this CPU, whose stock has no frame of its own node. First tries this CPU's
+    /// strays (frames of another node). Next, takes a batch from a depot, of this node if possible,
+    /// and puts the rest of the batch into this CPU's stock. If the depots are empty while a drain
+    /// sifts the free frames, searches the batches that the drain hasn't sifted yet. Passes each of
+    /// these batches to `keep`, which takes out the frames that the drain wants.
     pub(crate) fn take_anywhere(&self, table: &FrameTable, keep: impl FnMut(Batch) -> Batch) -> Option<FrameId> {
         let stray = self.stocks.here().lock().strays.pop(table);
         if stray.is_some() {
@@ -383,8 +384,9 @@ impl FreeFrames {
     /// Takes a frame out of the stock of another CPU, and the rest of its batch for this CPU.
     pub(crate) fn take_of_others(&self, table: &FrameTable) -> Option<FrameId> {
         let start = self.stocks.here().lock().start_of_search()?;
-        // Skips a stock that is locked: the holder of the lock may have lost its CPU. If searching
-        // threads waited for it, all CPUs that are short of frames would end up in one queue.
+        // Skips a stock that is locked: the holder of the lock may have been preempted. If
+        // searching threads waited for it, all CPUs that are short of frames would end up in one
+        // queue.
         let others = self.stocks.from(start).take(LOOKED_AT);
         let found = others.filter_map(|stock| stock.try_lock()).find_map(|mut it| it.give_up(self.keeps_last));
         let Some(mut batch) = found else {

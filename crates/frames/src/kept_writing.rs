@@ -1,4 +1,4 @@
-//! Exclusive access to a page that isn't bound to a borrow of the frames.
+//! Exclusive access to a page, held without a borrow of the frames.
 
 use std::mem::ManuallyDrop;
 

@@ -2,9 +2,9 @@
 //! in the run (consecutive words) that the object's map got when it was made (L3 of `lookup`). Hits
 //! read only near pages that are whole, that is, that don't contain the object's end.
 //!
-//! Lengths lie in one reserved array, like page words. Their index is the number of the map. The
-//! array lives as long as the frames, so a lookup's reference to a length stays valid even after
-//! the map is dropped.
+//! Lengths lie in one reserved array, like page words. A map's number is the index of its object's
+//! length. The array lives as long as the frames, so a lookup's reference to a length stays valid
+//! even after the map is dropped.
 
 use sync::atomic::{AtomicU64, Ordering};
 

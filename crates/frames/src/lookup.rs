@@ -139,8 +139,8 @@ mod real {
         records: NonNull<FrameRecord>,
     }
 
-    // SAFETY: the pointers are to atomics that live as long as the frames (L1), and are only ever
-    // made `&` again.
+    // SAFETY: the pointers are to atomics that live as long as the frames (L1), and only shared
+    // references are made from them.
     unsafe impl Send for Lookup {}
     // SAFETY: as above.
     unsafe impl Sync for Lookup {}

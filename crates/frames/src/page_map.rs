@@ -45,8 +45,8 @@ use crate::map_state::MapState;
 use crate::page_word::{PageState, PageWord};
 use crate::write_state::Ahead;
 
-/// When the words of a chunk are scanned for pages in memory, the frame record this many words
-/// ahead is prefetched.
+/// A scan of a chunk's words for pages in memory looks this many words ahead, and prefetches the
+/// record of the frame that the word there names.
 const RECORDS_AHEAD: usize = 8;
 
 /// The page words of one object. A clone is a handle to the same map. A thread that looks pages up

@@ -37,9 +37,9 @@
 //! or its page is settled. A frame that has used up the 30 bits of its generation is retired for
 //! good: its memory goes back to the system, and only its number is lost.
 //!
-//! So if a reader loads the same *resident* word twice, `HOT` aside, the page has been in
-//! this frame all the time between the two loads (one *stay*), however long the reader was stopped
-//! there. Generations alone prevent ABA; no clock is needed.
+//! So if a reader loads the same *resident* word twice, `HOT` aside, the page has been in this
+//! frame all the time between the two loads (one *stay*), however long that time was. Generations
+//! alone prevent ABA; no clock is needed.
 
 use core::fmt;
 
@@ -84,7 +84,7 @@ const _: () =
 /// The content of a page word, decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageState {
-    /// Not in memory. Reclaim left the shadow there; it is 0 if the page was never in memory.
+    /// Not in memory. The word holds the shadow of the page's last eviction, or 0 if there is none.
     Vacant {
         /// At most [`SHADOW_BITS`](PageWord::SHADOW_BITS) bits; only the policy interprets them.
         shadow: u64,

@@ -9,7 +9,8 @@
 //!
 //! The array is allocated in *segments* (`segments`). A segment consists of 32 *blocks*, and a
 //! block consists of *chunks* of one system page (`chunks`). A block stays closed until a page
-//! whose word is in the block is loaded. A closed block costs nothing, not even a commit charge.
+//! whose word is in the block is loaded. A closed block takes no memory. Until its segment is made
+//! writable, it takes no commit charge either.
 //!
 //! The states of a block's chunks don't fill a system page. So the segments form groups of
 //! neighbours, 64 to a group if a system page has 4 KiB. In each group, the states of the first
@@ -118,7 +119,8 @@ impl PageWords {
         segments.start << self.geometry.segment_shift..segments.end << self.geometry.segment_shift
     }
 
-    /// Allocates a part of the array for a map: `roomy` words if there is plenty, else `words`.
+    /// Allocates a part of the array for a map: `roomy` words if plenty of segments are free, else
+    /// `words` (see [`Segments::take`]).
     pub(crate) fn allocate(&self, words: u64, roomy: u64) -> Result<Range<usize>, ReserveError> {
         let refused = ReserveError {
             bytes: words.saturating_mul(size_of::<u64>() as u64),

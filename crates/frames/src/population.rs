@@ -34,7 +34,7 @@ pub(crate) struct Population {
     fresh: Vec<Option<usize>>,
     /// For each node, the extents that had memory and gave it back.
     returned: Vec<BTreeSet<usize>>,
-    /// The extent that was last considered for a drain. The next drain continues from there.
+    /// The extent that was last considered for a drain. The next drain continues after this extent.
     hand: usize,
 }
 

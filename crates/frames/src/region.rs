@@ -36,7 +36,7 @@ pub(crate) struct Protection {
     /// The region reads as zeros and must not be written before [`Region::open`]. This costs no
     /// commit charge under `overcommit_memory=2`.
     pub(crate) closed: bool,
-    /// Requests huge pages; otherwise the region requests none.
+    /// Asks the kernel for huge pages. If false, tells the kernel to use none.
     pub(crate) huge: bool,
     /// The region holds data of users, which isn't written to core dumps.
     pub(crate) undumped: bool,

@@ -50,8 +50,10 @@ impl Segments {
         segments
     }
 
-    /// Takes a run of `roomy` segments if three quarters of all segments stay free, else a run of
-    /// `len` segments. Takes it from the shortest free run that is long enough.
+    /// Takes a run of `roomy` segments if three quarters of all segments stay free and such a run
+    /// exists. Otherwise takes a run of `len` segments; returns `None` if no such run exists, or if
+    /// too few segments would stay free ([`leaves`]). Takes the run from the shortest free run that
+    /// is long enough.
     pub(crate) fn take(&mut self, len: usize, roomy: usize) -> Option<Range<usize>> {
         if roomy > len && self.free.saturating_sub(roomy) >= self.all / 4 * 3 {
             return self.take_run(roomy).or_else(|| self.take(len, len));
@@ -62,7 +64,8 @@ impl Segments {
         self.take_run(len)
     }
 
-    /// Takes a segment for a part behind a map's first run.
+    /// Takes a segment for a part of an object beyond its map's first run (`far_words`). Returns
+    /// `None` if less than a quarter of all segments would stay free.
     pub(crate) fn take_part(&mut self) -> Option<usize> {
         if self.free <= self.all / 4 {
             return None;

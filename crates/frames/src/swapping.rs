@@ -187,7 +187,9 @@ impl Frames {
         if !self.table.freeze(frame) {
             return None;
         }
-        // The freeze succeeded, so the frame holds a page, and this page's word names the frame.
+        // The freeze succeeded, so the frame holds a page. The page's word names the frame, unless
+        // a loader or mover has unfrozen the frame and not changed the word yet. Until it does, the
+        // word isn't *written*.
         let is_written = || PageWord::from_bits(self.word_of(frame).1.load(Ordering::Relaxed)).is_written();
         let takes = self.table.slot(frame) == slot && (!only_in_vain || is_written());
         if takes {

@@ -229,8 +229,8 @@ pub(crate) struct TableLookup {
 }
 
 #[cfg(not(pagefold_loom))]
-// SAFETY: the pointers are to atomics that live as long as the frames, and are only ever made `&`
-// again.
+// SAFETY: the pointers are to atomics that live as long as the frames, and only shared references
+// are made from them.
 unsafe impl Send for TableLookup {}
 #[cfg(not(pagefold_loom))]
 // SAFETY: as above.
@@ -261,7 +261,7 @@ impl TableLookup {
         unsafe { self.of_maps.byte_add(self.place_of(map)).add(at as usize & ((1 << TABLE_SHIFT) - 1)).as_ref() }
     }
 
-    /// Returns the number of a map times the bytes of a table. The number is always in range.
+    /// Returns the offset of a map's table in bytes. The mask keeps the offset in range.
     #[inline(always)]
     pub(crate) fn place_of(self, MapInWord(word): MapInWord) -> usize {
         word as usize & self.mask_of_maps

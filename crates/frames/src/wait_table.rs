@@ -43,8 +43,8 @@ struct Waiters {
     free: Vec<usize>,
 }
 
-/// The number of waiters that a bucket has room for from the start. Only more waiters, which are
-/// rare, need an allocation.
+/// The number of waiters that a bucket has room for from the start. A bucket allocates only if it
+/// has more waiters at once, which is rare.
 const FEW: usize = 4;
 
 impl Waiters {
@@ -87,8 +87,8 @@ impl Waiters {
         Some(waiter)
     }
 
-    /// Returns the outcome for the waiter, if there is one, and removes the waiter. Its waker was
-    /// already called.
+    /// Removes the waiter and returns its outcome, if the load has ended. The waiter has no waker
+    /// any more: the thread that set the outcome has taken the waker (K3).
     fn take_outcome(&mut self, ticket: usize) -> Option<Result<(), LoadFailure>> {
         let outcome = self.places.get(ticket)?.as_ref()?.outcome?;
         self.remove(ticket);
@@ -222,7 +222,7 @@ impl Waiting<'_> {
         let mut waiters = self.bucket.waiters.lock();
         if let Some(outcome) = waiters.take_outcome(ticket) {
             self.ticket = None;
-            drop(waiters); // K3: before `waker`.
+            drop(waiters); // K3: unlocks before `waker` is dropped.
             return Poll::Ready(outcome);
         }
         if let Some(Some(waiter)) = waiters.places.get_mut(ticket) {

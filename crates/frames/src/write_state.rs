@@ -33,7 +33,7 @@ const CLEAN: u32 = 0;
 const DIRTY: u32 = 1;
 const UNSTABLE: u32 = 2;
 const HELD: u32 = 3;
-/// With `HELD`: a writer has changed the page since.
+/// With `HELD`: a writer has changed the page since the hold began.
 const REWRITTEN: u32 = 1 << 2;
 /// The page was used [`USES_MAX`] times or more since reclaim last looked: the hot bit of a page
 /// that was written to. A page that wasn't written to has this bit in its word.

@@ -101,7 +101,7 @@ impl<'a> HeldPage<'a> {
 
     /// Releases the page as clean: its file has the page's bytes durably. Returns false if the page
     /// was written to meanwhile.
-    #[must_use = "who counts unclean pages has to count this one out"]
+    #[must_use = "the caller counts unclean pages, and has to count this one out"]
     pub fn settle(mut self) -> bool {
         // Transition: write state, held → clean.
         self.ended = true;

@@ -324,7 +324,7 @@ impl Writing<'_> {
     ///
     /// # Panics
     /// If the range isn't within the page.
-    #[must_use = "who counts unclean pages has to count this one"]
+    #[must_use = "the caller counts unclean pages, and has to count this one"]
     pub fn write(&mut self, offset: usize, from: &[u8]) -> bool {
         let bytes = self.frames.bytes(self.frame);
         assert!(offset.checked_add(from.len()).is_some_and(|end| end <= bytes.len()), "range outside of the page");

@@ -25,9 +25,8 @@ pub enum Access {
     /// file with other kinds of access.
     Alone,
     /// Creates a file that has no name, for reading and writing. Its mode is 0600, so only
-    /// processes of its owner may open it. The path says where: a directory, or an unused name in
-    /// an existing directory (the file doesn't keep that name). Fails with `EEXIST` if a file has
-    /// the name.
+    /// processes of its owner may open it. The path is an existing directory, or an unused name in
+    /// one; the file doesn't get that name. Fails with `EEXIST` if the name is in use.
     Unnamed,
 }
 
@@ -193,7 +192,8 @@ pub trait BackingFile: Send + Sync {
     /// # Errors
     /// The system's; `EBADF` if the file wasn't opened for writing. Any write since the last `Ok`
     /// may then be lost, even if a later call succeeds: a caller that needs the bytes must write
-    /// them again. All calls that were in progress at the same time fail.
+    /// them again. If a sync fails, all syncs of this file that were in progress at the same time
+    /// fail too.
     fn sync(&self) -> Result<(), IoError> {
         Err(IoError::BAD_FILE)
     }
@@ -217,8 +217,8 @@ pub trait BackingFile: Send + Sync {
     /// until its children have ended too.
     ///
     /// # Errors
-    /// `EBUSY` if another opening holds the lock and doesn't release it within seconds. The wait is
-    /// for openings that are just being closed.
+    /// `EBUSY` if another opening holds the lock and doesn't release it within seconds. The call
+    /// waits that long because the other opening may just be closing.
     fn lock(&self) -> Result<(), IoError> {
         Ok(())
     }
@@ -227,9 +227,10 @@ pub trait BackingFile: Send + Sync {
     /// which have descriptors of the same opening.
     fn unlock(&self) {}
 
-    /// Extends the file with zeros to at least `len` bytes. Doesn't truncate the file, even if
-    /// another process extends it meanwhile. The default implementation can't guarantee this:
-    /// another process may extend the file after the length was checked.
+    /// Extends the file with zeros to at least `len` bytes. Never truncates the file, even if
+    /// another process extends it meanwhile. The default implementation can't guarantee this: if
+    /// another process extends the file after the length was checked, `set_len` may cut off the new
+    /// bytes.
     ///
     /// # Errors
     /// See [`set_len`](Self::set_len).

@@ -1,4 +1,5 @@
-//! Keeps the directories that contain open files' names, each open once for all of its files.
+//! Keeps open the directories that contain the names of open files. If possible, all files of a
+//! directory share one descriptor of it.
 //!
 //! A name survives a power cut if its directory was synced after the name was created. So a file
 //! that is opened for writing gets a [`Name`], which can sync the directory.
@@ -76,8 +77,8 @@ pub(crate) struct Entry {
 }
 
 impl Directories {
-    /// Creates a name. `share` means that the file system gives each of its directories a unique
-    /// inode number.
+    /// Creates a name. If `share` is true, all names in the same directory share one descriptor of
+    /// it. The file system must then give each of its directories a unique inode number.
     pub(crate) fn name(self: &Arc<Self>, place: Place, share: bool) -> Name {
         match place {
             Place::In(directory) => Name::In(self.entry(directory, share)),

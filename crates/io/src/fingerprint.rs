@@ -41,8 +41,8 @@ enum What {
 }
 
 impl Fingerprint {
-    /// Returns the fingerprint of a file that its backend has given this number, and no other file
-    /// of the same backend.
+    /// Returns the fingerprint of the file to which its backend has given this number. The backend
+    /// must give no other file the same number.
     #[must_use]
     pub fn number(number: u64) -> Self {
         Self(What::Number(number))

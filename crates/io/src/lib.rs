@@ -4,11 +4,11 @@
 //! [`read_full()`] and [`write_full()`], which turn the partial reads and writes of an operating
 //! system into complete ones. The implementations of the traits:
 //!
-//! | backend | bytes | used for |
+//! | backend | bytes are in | how it performs calls and requests |
 //! |---|---|---|
-//! | [`Posix`] | the machine's files and disks, bypassing the kernel's page cache if possible | calls, all made in the caller's thread |
-//! | [`Uring`] | the same | the product: calls in the caller's thread; many requests at once through io_uring, or by threads where the kernel might keep the submitter waiting. Needs the feature `uring`, on by default |
-//! | [`ThreadPool`] | another backend's | the product where there is no io_uring: threads perform the requests |
+//! | [`Posix`] | the machine's files and disks, bypassing the kernel's page cache if possible | all of them in the caller's thread |
+//! | [`Uring`] | the same | calls in the caller's thread; many requests at once through io_uring, or in threads where the kernel might keep the submitter waiting. The product uses it. Needs the feature `uring`, on by default |
+//! | [`ThreadPool`] | the files of another backend | calls in the caller's thread; requests in threads of a pool. The product uses it where there is no io_uring |
 //!
 //! The crate `pagefold-test-disks` has backends for tests: a simulated disk, and one whose calls
 //! fail by a schedule.
@@ -31,9 +31,9 @@
 //!
 //! [`automatic()`] chooses the best backend that works on this machine.
 //!
-//! Unsafe code is used only for the system calls (`preadv`, `pwritev`, `name_to_handle_at`), for
-//! the entries of a ring, for the promise that the buffers of copies don't move, and for a forked
-//! child, which must not drop the rings.
+//! Unsafe code is used only for system calls (`pread`, `preadv`, `pwritev`, `name_to_handle_at`,
+//! `getrlimit`), for the entries, queues and descriptor of a ring, for the promise that the buffers
+//! of copies don't move, and for a forked child, which must not drop the rings.
 #![cfg_attr(any(pagefold_loom, pagefold_manycore, not(feature = "uring")), allow(rustdoc::broken_intra_doc_links))]
 #![deny(unsafe_code)]
 

@@ -88,7 +88,7 @@ struct State {
     /// The devices that have queued work, each once.
     turns: VecDeque<u64>,
     helpers: u32,
-    /// Threads that sleep and haven't been called.
+    /// Sleeping threads that haven't been called, that is, woken for work.
     idle: usize,
     /// Calls that no thread has responded to yet.
     called: usize,
@@ -105,7 +105,7 @@ impl State {
     fn put(&mut self, file: Identity, work: impl ExactSizeIterator<Item = Work>, threads_max: usize) -> usize {
         let count = work.len();
         if count == 0 {
-            return 0; // No work would end and remove the entries.
+            return 0; // Without work, nothing would remove the entries.
         }
         let line = self.lines.entry(file).or_default();
         let waited = !line.work.is_empty();
@@ -353,7 +353,7 @@ impl Lines {
             }
             state.idle += 1;
             while state.called == 0 && !state.closed {
-                self.work.wait(&mut state); // It may end without a call.
+                self.work.wait(&mut state); // A wait may end without a call.
             }
             state.called = state.called.saturating_sub(1);
         }

@@ -77,7 +77,8 @@ pub enum DirectIo {
     /// Direct where the file system supports it.
     #[default]
     Auto,
-    /// Never direct: buffered, and dropped behind.
+    /// Never direct: buffered. Pagefold makes the kernel drop the pages from its page cache
+    /// afterwards.
     Never,
     /// Always direct; if that isn't possible, opening fails with `EINVAL`. The part page at the
     /// file's end is still written buffered.
@@ -277,7 +278,7 @@ impl BackingFile for PosixFile {
         }
         let (file, system) = (fs::fstat(&self.fd).ok()?, fs::fstatvfs(&self.fd).ok()?);
         if system.f_blocks == 0 {
-            return None; // Not counted there.
+            return None; // The file system doesn't count its blocks.
         }
         /// The unit of `st_blocks`.
         const BLOCK: u64 = 512;

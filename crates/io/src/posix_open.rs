@@ -116,7 +116,7 @@ pub(crate) fn open(path: &Path, access: Access) -> Result<Opened, IoError> {
         if kind == Kind::Regular { retry_interrupted(|| fs::fstatfs(&fd)).ok().map(|it| it.f_type) } else { None };
     let has_length = match kind {
         Kind::Regular => has_length(&fd, &stat, file_system)?,
-        // The device has no medium, or it is a loop device without a file.
+        // The length is 0 if the device has no medium, or if it is a loop device without a file.
         Kind::BlockDevice => fs::seek(&fd, SeekFrom::End(0))? > 0,
     };
     if !has_length {
@@ -128,8 +128,8 @@ pub(crate) fn open(path: &Path, access: Access) -> Result<Opened, IoError> {
     Ok(Opened { fd, kind, identity: kind.identity(&stat), name, file_system, is_open_to_others })
 }
 
-/// Opens or creates the file, by what `stat` has just found. If the file is created, also returns
-/// where it has its name.
+/// Opens or creates the file. `found` is what a `stat` of the path has just returned. If the file
+/// is created, and has a name, also returns where the name is.
 fn open_or_make(path: &Path, access: Access, found: Result<Stat, Errno>) -> Result<(OwnedFd, Option<Place>), IoError> {
     match found {
         _ if access == Access::Unnamed => Ok((make_unnamed(path)?, None)),

@@ -44,8 +44,8 @@ impl Way {
         (self.range.end - self.range.start) as usize
     }
 
-    /// Returns whether the write must be made by a system call while holding
-    /// [`PosixFile::buffered`].
+    /// Returns whether the write must be made by a system call, while the result of
+    /// [`PosixFile::buffered`] exists.
     pub(crate) fn is_part_page(&self) -> bool {
         self.kind == Kind::PartPage
     }
@@ -70,7 +70,7 @@ impl Drop for Buffered<'_> {
 
 impl PosixFile {
     pub(crate) fn way(&self, direction: Direction, range: &Range<u64>) -> Way {
-        // Relaxed: a hint (`leave_direct`).
+        // Relaxed: a hint; an outdated value does no harm (`stay_buffered`).
         let direct = self.direct.load(Ordering::Relaxed);
         let Range { start, end } = *range;
         let whole_pages = start..start + (end - start) / u64::from(ALIGNMENT) * u64::from(ALIGNMENT);

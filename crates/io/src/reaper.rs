@@ -64,8 +64,8 @@ impl Reaper {
         Ok(timer)
     }
 
-    /// Waits for events, and calls `visit` with the number of each ring that has answers. Returns
-    /// when [`end`](Self::end) was called.
+    /// Waits for events, and calls `visit` with the number of each ring that has answers, or whose
+    /// timer has expired. Returns when [`end`](Self::end) was called.
     ///
     /// # Errors
     /// The system's, if it refuses to report answers: a seccomp filter may be installed after the
@@ -123,14 +123,14 @@ impl Watch {
     /// Arms the ring for one event, or disarms it. If the ring has an answer already, arming
     /// triggers the event at once.
     pub(crate) fn set(&self, uring: &IoUring, watch: bool) {
-        // Relaxed: the lock of `Reaping` serializes these calls. A timer that was set may cause a
-        // needless visit.
+        // Relaxed: the lock of `Reaping` serializes these calls. If only the timer was set, the
+        // ring isn't armed, so it needn't be disarmed. The timer may then cause a needless visit.
         if self.by_timer.swap(false, Ordering::Relaxed) && !watch {
             return;
         }
         let flags = if watch { EventFlags::IN | EventFlags::ONESHOT } else { EventFlags::ONESHOT };
-        // This allocates no memory, and both descriptors are open: only a seccomp filter can refuse
-        // it.
+        // This call allocates no memory, and both descriptors are open, so only a seccomp filter
+        // can make it fail.
         let number = EventData::new_u64(self.number);
         if epoll::modify(&self.reaper.epoll, fd_of(uring), number, flags).is_err() {
             self.reaper.fail();

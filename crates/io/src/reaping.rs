@@ -57,9 +57,9 @@
 //!   no thread that sleeps here. So a leader or follower sleeps without a limit only if an answer
 //!   on this ring is certain to end its wait ([`Answers::will_answer`]): the kernel has all
 //!   unfinished requests of this ring, and the pool has none. Otherwise the thread checks `done()`
-//!   again after a [`PAUSE`]. It reads how much the pool has completed before it calls `done()`. So
-//!   if the pool completes a request between this call and the sleep, the thread notices, even if
-//!   `done()` itself has submitted the request:
+//!   again after a [`PAUSE`]. Before each call of `done()`, the thread reads how much work the pool
+//!   has completed. So if the pool completes a request between this read and the sleep, the thread
+//!   notices, even if `done()` itself has submitted the request:
 //!
 //! ```text
 //! helper: others_over: 5 ── done(): false ─────────────── will_answer(5): no, a 6th was queued ── pause

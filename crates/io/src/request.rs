@@ -9,12 +9,12 @@
 //! of its own batch, and stops when all of them have completed. If the thread also waited for the
 //! requests of another tenant, a slow device of that tenant could delay it.
 //!
-//! | a request is | with | becomes |
+//! | a request is | held by | becomes |
 //! |---|---|---|
-//! | created | its creator; if dropped, it has no effect | submitted |
+//! | created | its creator; dropping it has no effect | submitted |
 //! | submitted | the backend: queued, or in flight on a device | answered |
 //! | answered | the thread that reaps the answer: [`Request::complete`] | completed, or submitted again for the remaining bytes |
-//! | completed | the creator's closure is called once, in the reaping thread, with the memory and the result | |
+//! | completed | the creator's closure, which is called once, in the reaping thread, with the memory and the result | |
 //!
 //! - Q1. The completion closure is called exactly once for each request that was submitted,
 //!   whatever happens.

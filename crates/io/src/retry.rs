@@ -9,8 +9,8 @@
 //! intervals. Usually the thread yields. Less often it sleeps, because a thread that only yields
 //! starves threads of a lower real-time priority.
 //!
-//! [`uninterrupted`] is for calls other than reads and writes. An interrupted call has done
-//! nothing.
+//! [`uninterrupted`] is for calls other than reads and writes. If such a call is interrupted, it
+//! has done nothing, so it can be repeated.
 
 #[cfg(not(pagefold_loom))]
 use rustix::io::Errno;

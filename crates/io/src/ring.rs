@@ -11,7 +11,7 @@
 //! | slot | touched by | becomes |
 //! |---|---|---|
 //! | free | the submitter, under the lock | in flight |
-//! | in flight | the kernel has pointers into its memory, and reads its list of runs | free, when the leader has taken its answer |
+//! | in flight | the kernel, which has pointers into the request's memory, and reads the list of runs | free, when the leader has taken its answer, or the submitter has taken back its request (U6) |
 //!
 //! - U1. One thread at a time is the *submitter*: it has set `submitting`, pushes entries, and
 //!   enters the kernel to submit them. The submitter holds no lock while it is in the kernel.
@@ -181,7 +181,7 @@ struct State {
     lanes: Lanes,
     /// There is a submitter.
     submitting: bool,
-    /// The slots that the submitter is entering the kernel with.
+    /// The number of slots whose entries the submitter is just submitting.
     entering: usize,
     /// A thread of the pool is on its way to become the submitter.
     summoned: bool,
@@ -459,7 +459,7 @@ impl Ring {
     }
 }
 
-/// Returns the time for which a thread that may wait for `time` waits in one call of the kernel.
+/// Returns `time`, or `WAIT_MAX` if `time` is longer.
 fn capped(time: Duration) -> Duration {
     time.min(WAIT_MAX)
 }

@@ -38,8 +38,8 @@ impl UnderWay {
         self.progress_ns.store(self.now_ns(), Ordering::Relaxed);
     }
 
-    /// Returns when the device last made progress, or was given a task while it had no other: the
-    /// time since this value was created.
+    /// Returns when the device last made progress, or was given a task while it had no other. The
+    /// result is the time from the creation of this value until then.
     #[must_use]
     pub fn last_progress(&self) -> Duration {
         Duration::from_nanos(self.progress_ns.load(Ordering::Relaxed))

@@ -149,10 +149,11 @@ impl Drop for Rings {
     }
 }
 
-/// How often the reaper polls for answers if it can't be notified of them.
+/// The interval at which the reaper polls for answers if the kernel doesn't notify it of them.
 const LOOKS: Duration = Duration::from_millis(1);
-/// How long the reaper continues to poll after all rings became idle. No new requests should go to
-/// rings by then, but a thread that hasn't noticed this yet may still submit some.
+/// How long the reaper continues to poll after all rings became idle. By then new requests go to
+/// the pool's threads, but a thread that hasn't noticed the kernel's refusal yet may still submit
+/// some to a ring.
 const LOOKED_FOR: Duration = Duration::from_secs(1);
 
 impl Shared {
@@ -229,8 +230,9 @@ impl Submission for Rings {
 
     fn submit(&self, file: &Arc<PosixFile>, requests: &mut Vec<Request>) -> Queue {
         let mut queue = Queue::of(POOL, requests);
-        // This thread performs the requests that don't go to the device. Their completions may
-        // submit more requests, so the ring isn't touched yet.
+        // This thread itself performs requests for files in memory, requests of a forked child, and
+        // empty or invalid requests. Their completions may submit more requests, so this thread
+        // uses its ring only afterwards.
         let here = file.is_in_memory() || self.fork.is_child();
         let odd = |request: &mut Request| here || request.next().1 == 0 || check(file, request).is_err();
         requests.extract_if(.., odd).for_each(|request| request.run(&**file));

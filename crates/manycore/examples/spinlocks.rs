@@ -8,7 +8,7 @@ use manycore::{AtomicUsize, Machine, Ordering::*, spin_hint, time::Duration, wor
 #[repr(align(64))]
 struct Line(AtomicUsize, AtomicUsize);
 
-/// What the locks need: a word to take, a counter of tickets, and a node for each task, which are
+/// What the locks need: a word to take, a counter of tickets, and a node for each task. Tasks are
 /// numbered from 1.
 type Lock = (Line, Line, Vec<Line>);
 type Enter = fn(&Lock, usize, &dyn Fn());

@@ -53,9 +53,9 @@
 //! of the loads and stores that follow. It requests the line of a read-modify-write only after the
 //! wait. It requests no line ahead for accesses that follow the end of a spin, or a fence.
 //!
-//! A request made ahead can be too early: it would take the line away at a certain time, but the
-//! line's owner uses the line again after that time. Then the request has no effect, and is
-//! repeated when the access is executed.
+//! A request made ahead can be too early: the line's owner may still use the line after the time at
+//! which the request would take it away. Then the request has no effect, and the core repeats it
+//! when it executes the access.
 //! ```text
 //!   work … … … … … … … … …|gets B                   work … … … … … … … … … … … … … … …|
 //!       B asked for … … …|                              B asked for … |owner's again   B asked for … … …|
@@ -83,7 +83,7 @@ pub(crate) enum Kind {
 /// The capacity of a core's store buffer: how many stores can wait for their lines.
 const STORE_BUFFER: Ticks = 48;
 
-/// What is between cores.
+/// What a line passes through on its way to a core, and what that costs.
 struct Between<'a> {
     shape: &'a Shape,
     times: &'a Times,
@@ -136,7 +136,7 @@ impl Transfer {
             Some(owner) if line.home == owner || line.home == NOBODY => times.transfer_machine,
             Some(_) => times.transfer_machine + times.transfer_detour,
         };
-        // When the links between the sockets are free.
+        // When a line that is ready at `ready` is sent: only links to another socket delay it.
         let mut sent =
             |ready| far.map_or(ready, |far| machine.paths.link([cpu.socket, far], now, ready, times.link_line));
         let before = if kind == Kind::Update { cpu.worked } else { cpu.worked + cpu.waited };

@@ -17,9 +17,10 @@
 //!   modelled. (False sharing between allocations can't be reproduced with the host's allocator
 //!   either: see the page on the model.)
 //! - L2. Memory that comes from the host is cold, whatever was at its address before.
-//! - L3. When a virtual thread frees memory, the memory goes on a list of the thread's CPU that has
-//!   blocks of this size. The CPU's next allocation of the same size reuses the memory, and finds
-//!   in the caches whatever is still there, as with the per-CPU caches of a real allocator.
+//! - L3. When a virtual thread frees a block of up to 8 KiB, the block goes on the list that the
+//!   thread's CPU has for this size, unless the list is full. The CPU's next allocation of the same
+//!   size reuses the block, and finds in the caches whatever is still there, as with the per-CPU
+//!   caches of a real allocator.
 //!
 //! Allocation itself costs no virtual time.
 //!

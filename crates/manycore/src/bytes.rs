@@ -181,8 +181,8 @@ impl State {
     }
 
     /// Charges the core for moving the bytes, depending on where they are. Also charges the memory
-    /// bus, if they are in memory, and the links, if `sockets` differ: the core's socket, and that
-    /// of the bytes.
+    /// bus if the bytes are in memory. `sockets` are the socket of the core and that of the bytes;
+    /// if they differ, the links are charged, too.
     fn move_at(&mut self, how: Move, place: Place, bytes: u64, sockets: [u16; 2]) {
         let times = &self.times;
         let memory = (times.first_touch, times.memory_read.time_of(bytes), times.zero_bus.time_of(bytes));

@@ -2,7 +2,7 @@
 //! for each preset, a source.
 //!
 //! Times are in nanoseconds, rates are in bytes per nanosecond (which is GB/s), and factors are
-//! plain numbers. No other file of the crate contains a cost.
+//! plain numbers. No other file of the crate contains a cost, except `preset`.
 
 use crate::SetupError;
 use serde::Serialize;
@@ -12,7 +12,7 @@ macro_rules! costs {
     ($($(#[doc = $doc:literal])+ $name:ident: $default:literal, $unit:literal;)+) => {
         /// The cost table of a machine.
         ///
-        /// [`Costs::default`] is a middle-of-the-road server; a preset brings its own.
+        /// [`Costs::default`] is a middle-of-the-road server. A preset replaces some of its costs.
         #[derive(Clone, Debug, PartialEq, Serialize)]
         pub struct Costs {
             $($(#[doc = $doc])+ pub $name: f64,)+
@@ -80,8 +80,8 @@ costs! {
     link_bandwidth: 60.0, "bytes/ns";
     /// The bytes that one transfer of a line moves on a link, including request, header and answer.
     link_line: 96.0, "bytes";
-    /// The code between two accesses, which the machine doesn't see: charged with each access. To
-    /// be calibrated.
+    /// The code between two accesses, which the machine doesn't see. It is charged with each
+    /// access, and must be calibrated.
     residual: 1.0, "ns";
     /// The fraction by which residual and named work vary around their mean, so that CPUs don't run
     /// in step.
@@ -116,26 +116,26 @@ costs! {
     socket_cache: 33_554_432.0, "bytes";
     /// Getting a line, or the first of several, from the socket's cache.
     socket_hit: 20.0, "ns";
-    /// What one core moves of bytes in its first-level cache.
+    /// The rate at which one core moves bytes that are in its first-level cache.
     first_cache_rate: 100.0, "bytes/ns";
-    /// What one core moves of bytes in its larger cache.
+    /// The rate at which one core moves bytes that are in its larger cache.
     core_cache_rate: 40.0, "bytes/ns";
     /// The rate at which one core moves bytes that are in the socket's cache, or in another core's.
     socket_cache_rate: 20.0, "bytes/ns";
     /// The rate at which one core reads from memory, after the first line.
     memory_read_rate: 12.0, "bytes/ns";
-    /// What one core copies, source and destination outside its caches.
+    /// The rate at which one core copies from memory to memory.
     copy_rate: 8.0, "bytes/ns";
-    /// What one core zeroes.
+    /// The rate at which one core zeroes memory.
     zero_rate: 10.0, "bytes/ns";
     /// The bytes that cross the memory bus for each byte copied: one read and one written, or more
     /// with write-allocate.
     copy_traffic: 2.0, "factor";
-    /// What a socket's memory moves, sustained.
+    /// The sustained bandwidth of a socket's memory.
     memory_bandwidth: 60.0, "bytes/ns";
-    /// From a disk request until its first byte.
+    /// The time from a disk request until its first byte.
     disk_latency: 80_000.0, "ns";
-    /// What the disk moves.
+    /// The disk's bandwidth.
     disk_bandwidth: 3.0, "bytes/ns";
 }
 

@@ -3,13 +3,13 @@
 use crate::report::Latency;
 use crate::ticks::{Ticks, to_ns};
 
-/// Buckets between a power of two and the next.
+/// The log2 of the number of buckets between a power of two and the next.
 const PARTS_BITS: u32 = 4;
 
 /// The times of all operations of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Latencies {
-    /// By bucket; as long as the longest time needs.
+    /// One count for each bucket, up to the bucket of the longest time so far.
     counts: Vec<u64>,
     count: u64,
     max: Ticks,

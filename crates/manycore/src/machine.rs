@@ -236,8 +236,8 @@ impl Machine {
         Ok(Run { value, report })
     }
 
-    /// Runs `tasks` threads, task i on CPU i modulo the number of CPUs, and measures from their
-    /// start to the end of the last.
+    /// Runs `tasks` threads, and measures from their start to the end of the last. Task i runs on
+    /// CPU i modulo the number of CPUs, unless the machine [spreads](Self::spread) its tasks.
     ///
     /// # Errors
     /// Same as for [`run`](Self::run).

@@ -1,7 +1,7 @@
 //! The figures that a run reports.
 //!
-//! Shares are fractions of all CPU time, which doesn't include idle time. Lists are sorted by time,
-//! and by name where times are equal. So two runs with the same seed produce the same bytes.
+//! Shares are percentages of all CPU time, which doesn't include idle time. Lists are sorted by
+//! time, and by name where times are equal. So two runs with the same seed produce the same bytes.
 
 use serde::Serialize;
 
@@ -27,13 +27,13 @@ pub struct Report {
     /// Operations counted by the program.
     pub operations: u64,
     /// Operations in a second of virtual time. If each task was measured in a
-    /// [`Window`](crate::Window), counts the operations in the windows; otherwise all operations
-    /// from start to end.
+    /// [`Window`](crate::Window), this is the sum of the tasks' rates in their windows. Otherwise
+    /// it is all operations, divided by the time from start to end.
     pub operations_per_s: f64,
     /// How long operations took, if each task was measured in a window.
     pub latency: Option<Latency>,
-    /// What the sockets' memory moved, as a percentage of its bandwidth, if each task was measured
-    /// in a window: the mean over the tasks' windows.
+    /// How much of the bandwidth of the sockets' memory was used, in percent: the mean over the
+    /// tasks' windows. `None` unless each task was measured in a window.
     pub memory: Option<f64>,
     /// Events that the machine executed: accesses, hints, work.
     pub events: u64,

@@ -71,7 +71,7 @@ pub(crate) struct State {
     pub(crate) tasks: Vec<Task>,
     /// Number of threads that aren't finished.
     pub(crate) live: usize,
-    /// Free numbers below the highest number in use.
+    /// Numbers of ended threads that no later thread has taken over.
     pub(crate) indexes: BinaryHeap<Reverse<usize>>,
     pub(crate) directory: Directory,
     pub(crate) blocks: Blocks,
@@ -114,8 +114,8 @@ impl State {
         let mut random = Random::seeded(setup.seed);
         let mut cpus = Cpu::all(&setup.shape);
         cpus.iter_mut().for_each(|cpu| cpu.priority = random.next_u64() >> 8);
-        // Some bugs need two switches close together, others a long undisturbed stretch: the seed
-        // determines the distance.
+        // Some bugs need two switches close together, others a long time without a switch. So the
+        // seed determines how often priorities change.
         let change_every = 4 << (2 * random.below(5));
         let times = Times::of(&setup.costs);
         Self {
@@ -179,7 +179,7 @@ impl State {
         self.ledger.enter(site, subject, spent, ticks);
     }
 
-    /// Spends time in the operating system, at the running thread's last event.
+    /// Charges time in the operating system to the source line of the running thread's last event.
     pub(crate) fn spend_system(&mut self, ticks: Ticks) {
         let (site, _) = self.place();
         self.spend(site, 0, Spent::System, ticks);

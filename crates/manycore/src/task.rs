@@ -71,7 +71,8 @@ pub(crate) struct Task {
     pub(crate) free_events: u8,
     /// Lines read since the last spin hint, with their versions.
     pub(crate) watched: Vec<(LineId, u32)>,
-    /// It has read too many lines to watch all of them.
+    /// The next spin hint must not suspend the thread, because the thread has read shared bytes or
+    /// too many lines, or a compare-and-swap has failed at random.
     pub(crate) watched_over: bool,
     /// The source line of the last spin hint.
     pub(crate) hinted_at: Option<u32>,
@@ -193,8 +194,8 @@ pub(crate) struct Cpu {
     /// Work since its last wait, or since the last unforeseen event; at most as much as its reorder
     /// buffer holds.
     pub(crate) worked: Ticks,
-    /// The time that it waited before that work, if the following accesses were in the reorder
-    /// buffer then.
+    /// The total time of the waits before that work, as far as the following accesses were in the
+    /// reorder buffer during these waits.
     pub(crate) waited: Ticks,
     /// Lines that came to this CPU recently.
     pub(crate) kept: [Kept; KEPT],
@@ -267,7 +268,7 @@ impl Cpu {
     #[inline]
     pub(crate) fn awaits(&self, line: LineId) -> Ticks {
         if self.fetched <= self.clock {
-            return 0; // As a rule.
+            return 0; // The usual case: no prefetched line is on its way.
         }
         let is_coming = |fetch: &&Fetch| fetch.line == line && fetch.arrives > self.clock;
         self.fetches.iter().find(is_coming).map_or(0, |fetch| fetch.arrives - self.clock)

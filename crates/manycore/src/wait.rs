@@ -38,8 +38,8 @@ impl State {
         self.foresee_nothing();
         let watched = std::mem::take(&mut self.current().watched);
         let news = watched.iter().any(|&(line, version)| self.directory.line(line).version != version);
-        // An inner loop's hint ends the watching: the lines that the outer loop read before aren't
-        // watched any longer.
+        // An inner loop's hint clears the lines that the outer loop has read. So in random order, a
+        // hint doesn't suspend the thread if the thread's last hint came from another source line.
         let is_whole = self.current().hinted_at.replace(site).is_none_or(|last| last == site);
         let is_whole = is_whole || self.setup.order == Order::Measured;
         let park = !news && is_whole && !watched.is_empty() && !self.current().watched_over;

@@ -1,7 +1,7 @@
 //! Named work: work of a thread other than atomic accesses, charged by name.
 //!
-//! These functions only charge a thread for work that its program does itself. Outside of a machine
-//! they do nothing.
+//! The program does the work itself; these functions only charge the thread for it. Outside of a
+//! machine they do nothing.
 
 use crate::ledger::Spent;
 use crate::state::{Order, State};
@@ -40,8 +40,8 @@ pub fn named(name: &'static str, ns: u64) {
     let at = here();
     let mut left = ticks_of(Duration::from_nanos(ns));
     world.state.borrow_mut().ledger.work(name).count += 1;
-    // In random order each event is a choice of the next thread: more events would drown the
-    // choices that matter.
+    // In random order, the scheduler chooses a thread at each event. If long work were charged in
+    // parts, most choices would fall into work, where they don't matter. So it is a single event.
     let most = if world.state.borrow().setup.order == Order::Random { left } else { PART };
     while left != 0 {
         let part = left.min(most);

@@ -45,7 +45,8 @@ type Fiber = Coroutine<(), (), (), DefaultStack>;
 /// A running machine.
 pub(crate) struct World {
     pub(crate) state: RefCell<State>,
-    /// Indexed by thread; taken out while the thread runs.
+    /// Each thread's coroutine, by thread number. `None` while the thread runs, and after it has
+    /// ended.
     fibers: RefCell<Vec<Option<Fiber>>>,
     /// Each thread's own values.
     pub(crate) locals: RefCell<Vec<Locals>>,

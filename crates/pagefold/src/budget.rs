@@ -10,13 +10,13 @@ use crate::size::Size;
 const PAGES_MIN: u64 = 16;
 
 /// Checks that a budget of `size` is possible, with pages of `page_size` bytes. Writes one warning
-/// to the log if the budget exceeds the machine's memory.
+/// to the log if the budget exceeds the memory that this process may use.
 ///
 /// # Errors
 /// [`Error::TooSmall`], [`Error::BudgetTooLarge`].
 pub(crate) fn check_budget(size: Size, page_size: usize) -> Result<(), Error> {
-    // The pages, their records, and room for groups and page maps. A part of that room grows with
-    // the size of the system's pages.
+    // A budget must hold its pages and their records, and leave room for groups and page maps. A
+    // page map needs more room if the system's pages are larger (`map_room`).
     let room = (56 << 10) + frames::map_room().next_multiple_of(8 << 10);
     let min = Size(PAGES_MIN * (page_size as u64 + 64) + room);
     if size < min {

@@ -198,7 +198,7 @@ pub enum Error {
         /// The page's number.
         page: u64,
     },
-    /// An access to a page, or to all of a range, past the end of the file.
+    /// The file has no such page, or ends before the end of a range that the call needs entirely.
     #[error("{} has {len} bytes: {offset} + {wanted} is past its end", path.display())]
     PastEnd {
         /// The file.
@@ -217,7 +217,7 @@ pub enum Error {
     FileTooLarge {
         /// The file.
         path: PathBuf,
-        /// The file's number of pages, up to the page that has no place.
+        /// The approximate number of pages that the file's page map would need.
         pages: u64,
     },
     /// A page has more pins than can be counted.
@@ -246,7 +246,7 @@ pub enum Error {
         /// The unmapped range around that address, as far as a short search shows.
         hole: Range<u64>,
     },
-    /// An error of files or limits, at an address of a space.
+    /// An operation on a space failed at an address, because of `error`.
     #[error("at {address:#x}, in the area {:#x}-{:#x}: {error}", area.start, area.end)]
     AtAddress {
         /// The address, rounded down to a page.
@@ -255,7 +255,8 @@ pub enum Error {
         area: Range<u64>,
         /// The error.
         error: Box<Error>,
-        /// The [`source`](std::error::Error::source) of both that error and this one.
+        /// The device's error, if there is one: the [`source`](std::error::Error::source) of
+        /// `error`, and of this error.
         source: Option<DeviceFailure>,
     },
     /// For seconds, a guard has had the page pinned, or a writer has been changing it.
@@ -292,7 +293,8 @@ pub enum Error {
     /// A swap area couldn't be removed. It stays in use.
     #[error(transparent)]
     SwapInUse(#[from] swap::RemoveError),
-    /// A page couldn't be read back from swap. It is still there; another access retries.
+    /// A page couldn't be read back from swap. Its content is still in swap: the next access
+    /// retries.
     #[error("can't read the page at {address:#x} from {}: {error}", swap_area(area.as_deref()))]
     SwapReadFailed {
         /// Where the page begins.

@@ -60,9 +60,10 @@
 )]
 #![forbid(unsafe_code)]
 
-/// Where files are opened: the machine's file systems, and the traits for a backend of your own
-/// ([`Backend`](io::Backend)). The crate `pagefold-test-disks` has backends for tests: a disk in
-/// memory that can lose its power, and one whose calls fail by a schedule.
+/// The backends through which files are opened: those for the machine's file systems, and the
+/// traits for a backend of your own ([`Backend`](io::Backend)). The crate `pagefold-test-disks` has
+/// backends for tests: a disk in memory that can lose its power, and a disk whose calls fail by a
+/// schedule.
 pub mod io {
     #[cfg(all(feature = "uring", not(any(pagefold_loom, pagefold_manycore))))]
     pub use ::io::Uring;

@@ -84,9 +84,9 @@ impl Hierarchy {
 
 /// A visible part of a hierarchy.
 struct Mount {
-    /// The cgroup that is mounted,
+    /// The cgroup at the root of the mount.
     root: PathBuf,
-    /// and the mount point, relative to the root directory.
+    /// The mount point, relative to the root directory.
     point: PathBuf,
 }
 

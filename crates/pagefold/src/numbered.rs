@@ -6,8 +6,8 @@
 //!
 //! The table grows by parts, each twice as long as the part before, and never moves a value. The
 //! thread that inserts the first value of a part initializes the part, which takes a few
-//! milliseconds for a million values. Lookups go on meanwhile, but a removal waits, and lookups
-//! that come after the removal wait for it.
+//! milliseconds for a million values. Lookups go on meanwhile. But a removal, which needs exclusive
+//! access, waits for the insertion, and lookups that come after the removal wait for the removal.
 //!
 //! A number belongs to a value until the last reference to the value is gone, even if the value was
 //! removed from the table before. So while a thread holds a value, the value's number means this
@@ -29,8 +29,8 @@ const FIRST: usize = 4;
 /// Parts for all numbers of 32 bits.
 const PARTS: usize = 31;
 
-/// How many removed values an insertion or a removal looks at. More than one, so that the values
-/// that were removed become fewer.
+/// The number of removed values that an insertion or a removal looks at. More than one, because
+/// each removal adds a value to `leaving`.
 const LOOKS: usize = 2;
 
 /// A part of the table.
@@ -45,7 +45,7 @@ pub(crate) struct Numbered<T> {
     unused: Mutex<Unused<T>>,
 }
 
-/// The numbers below `end` of which the table has no value.
+/// The numbers below `end` that no value in the table has.
 #[derive(Debug)]
 struct Unused<T> {
     /// The numbers that the next values get.
@@ -60,8 +60,8 @@ impl<T> Unused<T> {
         for _ in 0..LOOKS.min(self.leaving.len()) {
             let Some((number, value)) = self.leaving.pop_front() else { return };
             if value.strong_count() == 0 {
-                // Acquire: pairs with the Release with which `Arc` gives up a reference. What
-                // threads did with the value comes before the next use of the number.
+                // Acquire: pairs with the Release with which `Arc` gives up a reference. So all
+                // accesses to the value happen before the number is used again.
                 fence(Ordering::Acquire);
                 self.free.push(number);
             } else {

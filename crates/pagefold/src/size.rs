@@ -40,8 +40,8 @@ pub struct SizeError {
     text: String,
 }
 
-/// Units by their first letter, as powers of 1024. A unit may be written with `iB`, with `B`, or
-/// alone.
+/// The units: the first letter, and the exponent of the power of two. A unit is written as the
+/// letter alone, or as the letter followed by `B` or `iB`.
 const UNITS: [(char, u32); 5] = [('k', 10), ('m', 20), ('g', 30), ('t', 40), ('p', 50)];
 
 impl FromStr for Size {

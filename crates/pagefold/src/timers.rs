@@ -61,13 +61,14 @@ struct Table {
     /// The number of timers created so far.
     made: u64,
     has_thread: bool,
-    /// By how much the thread woke tasks too late, in all. Short delays don't count.
+    /// The sum of the delays with which the thread woke tasks. Delays of at most `STOPPED_MIN`
+    /// don't count.
     late: Duration,
 }
 
 type Key = (u64, u64);
 
-/// What a timer that is over says about the time since it was created.
+/// How much of its time a timer has measured, once it is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Measured {
     /// The timer's time has passed.
@@ -171,7 +172,7 @@ impl Timer {
         is_over
     }
 
-    /// Returns what the timer, which is over, says about the time since it was created (TIMER-3).
+    /// Returns how much of its time the timer has measured (TIMER-3). The timer must be over.
     pub(crate) fn measured(&self) -> Measured {
         let table = self.shared.table.lock();
         let stopped_for = table.late.saturating_sub(self.late_before);

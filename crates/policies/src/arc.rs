@@ -27,7 +27,8 @@ impl Arc {
         Self { lists: Lists::new(pages), room, target: 0.0 }
     }
 
-    /// Moves a page to a ghost.
+    /// Evicts the oldest page of `RECENT` or `FREQUENT`, and adds it to that list's ghost.
+    /// `of_frequent_ghost`: the missed page is in `FREQUENT_GHOST`.
     fn replace(&mut self, of_frequent_ghost: bool) {
         let recent = self.lists.len(RECENT) as f64;
         let is_above = recent > self.target || of_frequent_ghost && recent == self.target;

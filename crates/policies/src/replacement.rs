@@ -2,7 +2,7 @@
 
 use crate::accesses::Accesses;
 
-/// Progress is told after so many accesses.
+/// `progress` is called each time after this many accesses.
 pub(crate) const STEP: usize = 1 << 16;
 
 /// A cache that a policy manages.

@@ -14,7 +14,7 @@ const SMALL: u8 = 0;
 const MAIN: u8 = 1;
 const GHOST: u8 = 2;
 
-/// So many uses in the small queue lead to the main queue.
+/// A page with at least this many uses in the small queue moves to the main queue.
 const USES_TO_MAIN: u8 = 2;
 
 /// Without further uses, a page enters the main queue again at most this many times.
@@ -22,7 +22,8 @@ const ROUNDS_MAX: u8 = 3;
 
 pub(crate) struct S3Fifo {
     lists: Lists<3>,
-    /// Uses of each page since it entered its queue.
+    /// Uses of each page since it entered its queue. When a page enters the main queue again, its
+    /// uses are limited to `ROUNDS_MAX`, and one is subtracted.
     uses: Vec<u8>,
     room: usize,
     small_room: usize,

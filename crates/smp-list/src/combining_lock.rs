@@ -1,5 +1,6 @@
-//! A two-mode lock whose exclusive mode no thread waits for: a thread leaves its change in a list,
-//! and the thread in exclusive mode makes it.
+//! A two-mode lock for changes that need exclusive mode. If another thread is in exclusive mode or
+//! entering it, the calling thread leaves its change in a list, and doesn't wait. The other thread
+//! makes the change.
 //!
 //! This is the combining of Hendler, Incze, Shavit and Tzafrir ("Flat combining and the
 //! synchronization-parallelism tradeoff", SPAA 2010), for changes whose results the threads don't
@@ -39,7 +40,7 @@ use crate::two_mode_lock::{SharedMode, TwoModeLock};
 const ROUNDS: usize = 8;
 
 /// A value that many threads use in shared mode, and changes to it that need exclusive mode, but
-/// that no thread waits for.
+/// whose results no thread waits for.
 #[derive(Debug)]
 pub struct CombiningLock<T, C> {
     value: TwoModeLock<T>,

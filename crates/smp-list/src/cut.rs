@@ -48,7 +48,8 @@ impl SmpList {
     /// number of each node that it reaches, and takes the nodes for which `claim` returns
     /// [`Claim::Won`]. These nodes are on no list afterwards. Returns how many nodes were taken. If
     /// other threads use the list, that may be fewer than `max` although the list has more nodes.
-    /// If `claim` panics, the nodes that were claimed before stay on the list.
+    /// If `claim` panics, the last run of neighbours that were claimed stays on the list; nodes
+    /// claimed before that run have been taken.
     pub fn take_tail<N: Nodes + ?Sized>(&self, nodes: &N, max: usize, claim: impl FnMut(u32) -> Claim) -> usize {
         let towards_head = |node: u32| {
             nodes.prefetch_ahead(node);
@@ -72,7 +73,8 @@ impl SmpList {
     ) -> usize {
         let mut taken = 0;
         let mut run = Run::default();
-        // No list has more nodes than `NODES_MAX`: "all" may be any larger number.
+        // No list has more nodes than `NODES_MAX`, so a larger `max` means all nodes. The limit
+        // prevents an overflow.
         for _ in 0..STEPS_EACH * max.min(NODES_MAX) + STEPS_MORE {
             let Some(node) = at.to_node().filter(|_| taken < max) else { break };
             let claimed = claim(node);

@@ -44,8 +44,8 @@ impl Link {
         self.0 & OPEN != 0
     }
 
-    /// Returns the node that the link names, held or not; `None` for a head or
-    /// [`NONE`](Self::NONE).
+    /// Returns the node that the link names, even if the edge is held. `None` for a head, for
+    /// [`NONE`](Self::NONE), and for a held edge to node 0, which has the same bits as `NONE`.
     pub(crate) fn to_node(self) -> Option<u32> {
         (self.0 & HEAD == 0 && self != Self::NONE).then_some(self.0 >> NUMBER_SHIFT)
     }

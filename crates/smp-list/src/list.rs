@@ -74,7 +74,8 @@ use sync::atomic::Backoff;
 use crate::link::{Link, Links, Nodes};
 use crate::local_list::LocalList;
 
-/// A list of nodes. The [crate's](crate) page lists which thread may call which function.
+/// A list of nodes. The [crate's](crate) page says which functions several threads may call at
+/// once, and which need exclusive access.
 #[derive(Debug)]
 pub struct SmpList {
     head: Links,

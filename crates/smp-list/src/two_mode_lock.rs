@@ -37,8 +37,8 @@
 //! - T3. `PHASE` tells a thread that waits for shared mode whether the thread in exclusive mode is
 //!   still the one that it waits for, or already the next one.
 //!
-//! No store here must be ordered before a load of another word, because both sides change the same
-//! word, `entered`.
+//! No fence is needed to order a store here before a later load of another word, because both sides
+//! change the same word, `entered`.
 //!
 //! **Orderings.** Leaving a mode is a `Release`: a thread clears `EXCLUSIVE`, or adds to `left`.
 //! Entering a mode is an `Acquire`, so that the thread sees the writes of the threads that left.

@@ -46,7 +46,8 @@ const NODES_MAX: usize = 1 << 14;
 /// See [`Tables::uses_max`].
 const USES_PER_NODE: u32 = 8;
 
-/// The largest unit: with larger units, granules of level 1 wouldn't fit into 64 bits.
+/// The log2 of the largest unit: granules of level 1 then have 2^58 numbers, which fits into 64
+/// bits.
 pub(crate) const UNIT_BITS_MAX: u32 = 40;
 
 /// The nodes of the levels below the root.

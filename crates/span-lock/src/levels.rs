@@ -10,11 +10,11 @@
 //! held. If none does, the lock becomes *compact*: all claims are made in the root again. As soon
 //! as two claims meet in the root after that, the lock spreads again.
 //!
-//! | step | what a claim of a level does |
+//! | step | what a claim does, at any level |
 //! |---|---|
 //! | 1 claim | makes the claim in its one or two nodes, in order of address; waits there for claims of its level, as described in `node` |
-//! | 2 look up | looks at its nodes of the levels above. If a claim there excludes it, or the root lacks a flag that directs other claims to its level, it releases its nodes, and begins again with step 1 at that level |
-//! | 3 wait below | waits until no claim in the nodes below excludes it. It keeps its own claim, so no new claim gets past its own step 2 |
+//! | 2 look up | looks at its nodes of the levels above. If a claim there excludes it, it releases its nodes, and begins again with step 1 at the level of that claim. If the root lacks a flag that directs other claims to this level, it does the same at the root |
+//! | 3 wait below | waits until no claim in the nodes below excludes it. Meanwhile its own claim stays in its nodes, so a new lower claim that it excludes stops at step 2 |
 //!
 //! - L1. Of two claims at different levels that exclude each other, at least one sees the other.
 //!   Each claim is written to its own nodes first, and looks at the other level afterwards. All
@@ -180,8 +180,8 @@ impl Levels {
         }
     }
 
-    /// Makes the claim if its node is free, and returns the node: two compare-and-swaps from lock
-    /// to unlock.
+    /// Makes the claim if its node is free, and returns the node. Such a claim costs two
+    /// compare-and-swaps: one to lock, and one to unlock.
     #[inline(always)]
     fn claim_fast(&self, range: LockRange, packed: Packed) -> Option<&Node> {
         let root = self.root.glance();

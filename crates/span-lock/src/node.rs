@@ -190,8 +190,8 @@ impl Node {
             } else {
                 (NodeWord(word.0 | NodeWord::LISTED), true)
             };
-            // Swaps even if the word doesn't change: holders in other nodes rely on the swap (L1 in
-            // `levels`).
+            // Swaps even if the word doesn't change: this `SeqCst` access orders the claim against
+            // claims in other nodes (L1 in `levels`).
             if self.swap(word, to) {
                 let alone = !listed || (word.is_empty() && !queue.has_holders());
                 if listed {

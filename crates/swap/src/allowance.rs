@@ -12,8 +12,9 @@
 //! | pages in memory that is being given back ([`Need::Drain`]) | the last chunk, if the limit is 8 chunks or more | no page could come back when memory and the area are full |
 //! | all other pages ([`Need::Usual`]) | this chunk, and enough chunks to drain an extent | no extent could be drained, so the area would never get more memory |
 //!
-//! For all other pages, a full stock has a quarter of the chunks that it has for an extent. At its
-//! limit the area gets no more memory. So all other pages may then also use the part for drains.
+//! A full stock also has chunks for all other pages: a quarter of the number that it has for
+//! draining an extent. When the area is at its limit, draining an extent would give it no more
+//! memory, so all other pages may then use the chunks for drains too.
 
 use std::fmt;
 
@@ -69,7 +70,8 @@ pub enum Need {
 const KEEPING_MIN: u64 = 8;
 
 impl Allowance {
-    /// `reserve`: how many bytes of the stock are kept for drains.
+    /// Creates an allowance of which nothing is charged yet. `reserve` is the number of bytes of
+    /// the stock that are kept for drains.
     pub(crate) fn new(limit: u64, reserve: u64, chunk: u64, memory: Arc<dyn Memory>) -> Self {
         let (held, stock) = (AtomicU64::new(0), AtomicU64::new(0));
         let kept = u64::from(limit / chunk >= KEEPING_MIN);
@@ -84,7 +86,7 @@ impl Allowance {
         let kept = if need == Need::Last { 0 } else { self.kept };
         let left = if need == Need::Usual && !self.is_at_limit() { kept + self.drains } else { kept };
         let less = |stock: u64| (stock > left).then(|| stock - 1);
-        // A kept chunk that isn't in stock has its room reserved below the limit.
+        // If a kept chunk isn't in stock, the charge leaves room for it below the limit.
         let missing = kept.saturating_sub(self.stock.load(Ordering::Relaxed));
         self.charge(missing) || self.stock.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
     }

@@ -60,7 +60,8 @@ pub enum Source {
     Compressed {
         /// The maximum number of bytes that compressed pages may take.
         limit: u64,
-        /// The part of `limit` that is kept in stock for when no other memory can be had.
+        /// The part of `limit` that is kept in stock for pages in memory that is being given back
+        /// ([`Need::Drain`]).
         reserve: u64,
         /// The budget that the memory is charged to.
         memory: Arc<dyn Memory>,
@@ -89,8 +90,8 @@ pub struct AreaOptions {
     /// Creates an area in a file or device that doesn't hold one; its contents are lost.
     pub overwrite: bool,
     /// Encrypts the pages that are written to the area, with a key that is only in memory. Has no
-    /// effect on an area of compressed memory: its pages stay in memory unencrypted, and old pages
-    /// may move to other areas. Those areas need this option.
+    /// effect on an area of compressed memory, whose pages stay in memory unencrypted. Its old
+    /// pages may move to other areas, which encrypt them only if they have this option too.
     pub encrypted: bool,
 }
 
@@ -306,8 +307,8 @@ impl Area {
         matches!(self.store, Store::File(_)) && slot.number() + 1 == next.number()
     }
 
-    /// Writes pages to slots that are [written together](Self::joins). From now on each slot
-    /// belongs to its page, even if the write fails.
+    /// Writes pages to slots that are [written together](Self::joins). Each slot becomes *cached*,
+    /// even if the write fails. The caller frees the slots after a failure.
     pub(crate) fn write(&self, slots: &[SlotId], pages: &[PageOut<'_>], need: Need) -> Result<(), NotWritten> {
         let mut encrypted = None;
         let mut bytes = ArrayVec::<SharedBytes<'_>, BATCH_MAX>::new();
@@ -333,9 +334,8 @@ impl Area {
         // Encrypted pages have been copied already.
         let copies = self.copies.get().filter(|_| self.encryption.is_none());
         let copy = copies.map(|copies| copies.wait_for(STALLED_AFTER).ok_or(NotWritten::NoBuffer)).transpose()?;
-        // The task begins only now that the device gets something to do: the end of a task counts
-        // as progress of the device. The end of a wait for a buffer mustn't count, because the
-        // buffer may not have become free.
+        // The task begins only after the wait for a buffer, because the end of a task counts as
+        // progress of the device. A wait that ends without a buffer mustn't count as progress.
         let _under_way = self.has_device().then(|| self.under_way.begin());
         if let Some(copy) = copy {
             return self.write_from(copy, &**file, *first, &bytes);

@@ -11,9 +11,9 @@
 //! | state | memory | free blocks | found by |
 //! |---|---|---|---|
 //! | *absent* | none | | a CPU that finds no *open* chunk, and may take more memory |
-//! | *held* | yes | some, or all | the CPU whose hand names it; other CPUs if they find no *open* or *absent* chunk |
-//! | *open* | yes | more than an eighth, not all | a CPU that needs a chunk |
-//! | *full* | yes | at most an eighth | the CPU whose hand still names it; no other CPU, until enough of its blocks are freed |
+//! | *held* | yes | any number | the CPU whose hand names it; other CPUs if they find no *open* or *absent* chunk |
+//! | *open* | yes | more than an eighth; all only if the system didn't take the memory back | a CPU that needs a chunk |
+//! | *full* | yes | at most an eighth | as *held*, while a hand still names it; otherwise only by exchanges, until enough of its blocks are freed |
 //!
 //! Invariants:
 //!
@@ -94,8 +94,8 @@ impl BlockPool {
     const PAGE_BLOCKS_MAX: usize = PAGE_BLOCKS * 3 / 4;
 
     /// Creates a pool for pages of `page_size` bytes, at first without memory. The pool takes at
-    /// most `limit` bytes, and keeps `reserve` bytes in stock for when nothing more can be charged.
-    /// Returns `None` if there is no address space for the pool, or no memory for its lists.
+    /// most `limit` bytes, and keeps `reserve` bytes in stock for [`Need::Drain`]. Returns `None`
+    /// if there is no address space for the pool, or no memory for its lists.
     pub(crate) fn new(limit: u64, reserve: u64, page_size: usize, memory: Arc<dyn Memory>) -> Option<Self> {
         let chunk_bytes = Self::chunk_bytes(page_size);
         let count = usize::try_from(limit / Self::chunk_cost(page_size)).ok()?;
@@ -296,7 +296,8 @@ impl BlockPool {
         taken.map(|block| Place { chunk: number, block, len: bytes.len() as u32 })
     }
 
-    /// Claims a chunk for a hand: an open chunk, otherwise more memory.
+    /// Claims a chunk for a hand: an *open* chunk, or else an *absent* one, for which it takes
+    /// memory.
     fn claim(&self, need: Need) -> Option<(u32, MutexGuard<'_, Chunk>)> {
         let found = |list, kind: List| {
             let locked = |number: u32| self.chunks[number as usize].try_lock().map(|chunk| (number, chunk));

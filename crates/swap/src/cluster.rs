@@ -1,7 +1,7 @@
-//! A cluster: 512 consecutive slots on the device, with a lock under which one CPU at a time
-//! allocates. Each CPU has a *hand*, which names the cluster that the CPU allocates from (`hand`).
-//! Each cluster is in one of four states, which its field `list` names. The *partial* and the
-//! *empty* clusters are on lists, which are bits in
+//! A cluster: 512 consecutive slots on the device, and a lock. To allocate from the cluster, a CPU
+//! takes the lock. Each CPU has a *hand*, which names the cluster that the CPU allocates from
+//! (`hand`). Each cluster is in one of four states, which its field `list` names. The *partial* and
+//! the *empty* clusters are on lists, which are bits in
 //! [`ClusterList`](crate::cluster_list::ClusterList)s:
 //!
 //! | state | free slots | found by |
@@ -9,14 +9,15 @@
 //! | *full* | none | no CPU, until a slot is freed |
 //! | *partial* | some | a CPU that finds no *empty* cluster |
 //! | *empty* | all | a CPU that needs a cluster |
-//! | *held* | some | the CPU whose hand names it; other CPUs if they find none of the above |
+//! | *held* | some, or all | the CPU whose hand names it; other CPUs if they find none of the above |
 //!
 //! - C1. Four things change only under the cluster's lock: a slot's bit, the number of free slots,
 //!   `list`, and the cluster's bits in the [`ClusterList`](crate::cluster_list::ClusterList)s.
 //!   Whenever the lock is free, they agree: the cluster is in the *partial* or *empty* list if and
 //!   only if `list` names that list. A cluster in one of these lists has free slots; a *full*
 //!   cluster has none.
-//! - C2. A slot's bit is clear if and only if its word is *free*.
+//! - C2. A slot's bit is clear if and only if its word is *free*. Exception: when an exchange takes
+//!   a slot from the reserve, the slot's word is *free* for a moment, and its bit stays set.
 //!
 //! *Held* is only a hint, which keeps CPUs from using each other's clusters. Several hands may name
 //! the same cluster, and a hand may name a cluster that isn't *held* any more. Only the cluster's

@@ -29,7 +29,7 @@ impl ClusterList {
     pub(crate) fn add(&self, cluster: usize) {
         // Counted first, so that `len` never drops below zero. Relaxed: the thread that frees slots
         // increments `changes` after this (Release), and a search that must not miss the cluster
-        // has read `changes` before (Acquire, F2).
+        // has read the incremented `changes` (Acquire, F2).
         self.len.fetch_add(1, Ordering::Relaxed);
         self.words[cluster / 64].fetch_or(1 << (cluster % 64), Ordering::Relaxed);
     }

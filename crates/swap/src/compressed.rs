@@ -11,7 +11,7 @@
 //! | a page's compressed size is more than three quarters of a page | *refused*: it goes to the next area, or stays in memory |
 //! | the limit is reached, or the budget has no room | the page is refused too, and then room is made (`spill`) |
 //! | a page has been in the area for long when room is needed | *tightened*, once: recompressed in its place, with Zstandard |
-//! | recompression saves less than an eighth, or the page has been in the area for long again | *spilled*: it goes to another area, if one has a slot |
+//! | recompression saves less than an eighth of the page's blocks, or a recompressed page has become old again | *spilled*: it goes to another area, if one has a slot |
 //! | compressed bytes are corrupt | they don't decompress, or the checksum doesn't match: `SwapCorrupt` |
 //! | the area is removed | pages are brought back; dropping the pool uncharges its memory |
 //!
@@ -113,9 +113,11 @@ pub(crate) enum Fate {
 /// While there seems to be no room, the area still tries to store one in this many pages.
 const TRIED_SHARE: u64 = 64;
 
-/// How many slots one call looks at, while no page can go to another area.
+/// The maximum number of slots that a call of `spill` looks at while no page can go to another
+/// area.
 const LOOKS: usize = 4096;
-/// How many slots one call looks at, at most: about 200 µs, for which a fault waits.
+/// The maximum number of slots that a call of `spill` looks at in any case. Looking at them takes
+/// about 200 µs, and a fault may be waiting for the call.
 const LOOKS_MAX: usize = 1 << 16;
 
 /// Slots per page of the limit.

@@ -253,7 +253,7 @@ pub enum RemoveError {
     InUse {
         /// The area.
         area: u32,
-        /// The number of these pages.
+        /// The number of pages that are left in the area.
         pages: u64,
     },
     /// Some pages can't be read, or their bytes aren't those that were written.

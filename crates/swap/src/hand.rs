@@ -25,7 +25,7 @@ pub(crate) struct Hand {
     lock: Mutex<()>,
     /// The cluster that the CPU allocates from, or [`NO_CLUSTER`](Self::NO_CLUSTER).
     cluster: AtomicU32,
-    /// The stretch of `cluster`, by its position in the CPU's order.
+    /// The stretch in which the CPU last claimed a cluster, by its position in the CPU's order.
     turn: AtomicU32,
     /// The cluster in that stretch at which the search continues.
     next: AtomicU32,

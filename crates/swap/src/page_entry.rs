@@ -11,7 +11,7 @@
 //! | 0 | 0 | 1 |
 //! | 1–60 | [`SlotId`] | 1–2: form, 3–60: 58 bits |
 //!
-//! | form | the word |
+//! | form | the word, from its lowest bit up |
 //! |---|---|
 //! | 0 | the 58 bits, then zeros: small numbers |
 //! | 1 | zeros, then the 58 bits: round floating-point numbers |

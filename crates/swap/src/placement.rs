@@ -8,7 +8,7 @@ pub enum Placement {
     /// Each CPU allocates from its own cluster of slots.
     #[default]
     PerCpu,
-    /// All CPUs allocate one slot after the other, for disks that seek.
+    /// All CPUs share one hand, and so allocate consecutive slots: for disks that seek.
     Sequential,
 }
 

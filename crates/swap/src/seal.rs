@@ -12,13 +12,14 @@ use sync::SharedBytes;
 
 use crate::{Owner, SlotId};
 
-/// Returns the seal of a page that no thread changes meanwhile.
+/// Returns the seal of a page. If another thread changes the page meanwhile, the seal may match no
+/// version of the page.
 pub(crate) fn seal(contents: SharedBytes<'_>, slot: SlotId, owner: Owner, group: u32) -> u32 {
     let mut hasher = Hasher::new();
     for part in [slot.bits(), owner.number(), u64::from(group)] {
         hasher.update(&part.to_le_bytes());
     }
-    // By way of a copy, because no `&[u8]` of shared bytes may exist here. The copy is small enough
+    // Hashes a copy, because no `&[u8]` of shared bytes may exist here. The copy is small enough
     // for the first-level cache.
     let mut part = [0; 2048];
     for at in (0..contents.len()).step_by(part.len()) {

@@ -117,10 +117,11 @@ impl SlotTable {
         self.seals[slot.number() as usize].store(seal, Ordering::Relaxed);
     }
 
-    /// Changes a slot from free to taken. The caller holds the cluster's lock.
+    /// Changes a slot from free to taken. The caller holds the cluster's lock, or has taken the
+    /// slot from the reserve.
     pub(crate) fn take(&self, number: usize) -> SlotId {
         let word = &self.entries[number][WORD];
-        // Relaxed: under the lock, under which the slot became free.
+        // Relaxed: the slot became free under the same lock, or in the same thread.
         let free = SlotWord::from_bits(word.load(Ordering::Relaxed));
         debug_assert_eq!(free.state(), SlotState::Free, "slot {number}");
         // Transition: slot, free → taken.
@@ -128,10 +129,11 @@ impl SlotTable {
         SlotId::new(self.area, number as u32, free.generation())
     }
 
-    /// Changes a slot from freed to free, for its next use. The caller holds the cluster's lock.
+    /// Changes a slot from freed to free, for its next use. The caller holds the cluster's lock, or
+    /// has taken the slot from the reserve.
     pub(crate) fn put(&self, number: usize) {
         let word = &self.entries[number][WORD];
-        // Relaxed: the lock of the slot's batch ordered the earlier accesses.
+        // Relaxed: the lock of the slot's batch, or of the reserve, ordered the earlier accesses.
         let freed = SlotWord::from_bits(word.load(Ordering::Relaxed));
         debug_assert_eq!(freed.state(), SlotState::Freed, "slot {number}");
         // Transition: slot, freed → free.

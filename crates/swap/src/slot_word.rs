@@ -7,7 +7,7 @@
 //! | 1 | *taken*: allocated, and nothing in it yet | |
 //! | 2 | *cached*: its page is in memory as well | 27–56: the frame |
 //! | 3 | *swapped*: its page is nowhere else | 27–63: the owner |
-//! | 4 | *freed*: waits in a CPU's batch or in the reserve to be free | |
+//! | 4 | *freed*: in a CPU's batch or in the reserve, and not available yet | |
 //!
 //! Bits 3–26 are the slot's generation in every state.
 //!
@@ -213,8 +213,8 @@ impl Note {
     /// Bits of a shadow.
     pub const SHADOW_BITS: u32 = 40;
 
-    /// Cuts off bits beyond the widths above. That is harmless: a group's number only tells groups
-    /// apart, and a shadow only serves an estimate.
+    /// Creates a note. Cuts off bits beyond the widths above, which is harmless: a group's number
+    /// only tells groups apart, and a shadow only serves an estimate.
     #[must_use]
     pub fn new(group: u32, shadow: u64) -> Self {
         Self { group: group & ((1 << Self::GROUP_BITS) - 1), shadow: shadow & ((1 << Self::SHADOW_BITS) - 1) }

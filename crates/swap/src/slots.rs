@@ -12,9 +12,9 @@
 //! **No free slot is missed.** An allocation reports "full" only if there was a moment during the
 //! call when no slot was free. There is one exception: after `SEARCHES_MAX` searches without
 //! success, an allocation gives up even if other threads freed slots during each of them.
-//! - F1. A cluster with free slots is on a list or in a hand. A CPU that claims a cluster first
-//!   puts the cluster into its hand, and then removes it from the list. A claimed cluster is *held*
-//!   while it has free slots, and the CPU doesn't replace a *held* cluster in its hand. So a
+//! - F1. A cluster with free slots is on a list or in a hand. To claim a cluster, a CPU first puts
+//!   the cluster into its hand, and then removes the cluster from its list. A claimed cluster is
+//!   *held* while it has free slots, and the CPU doesn't replace a *held* cluster in its hand. So a
 //!   searcher that reads the lists first and the hands second finds the cluster.
 //! - F2. A thread that puts slots into a cluster increments `changes` afterwards (Release). A
 //!   searcher reads `changes` (Acquire) before the search. If the search finds nothing, the
@@ -84,7 +84,8 @@ pub struct Slots {
     owners: Box<[AtomicU32]>,
     batches: Box<[CachePadded<Mutex<FreeBatch>>]>,
     search: CachePadded<Search>,
-    /// See F2. On its own cache line, because every thread that frees a slot reads `search`.
+    /// See F2. Not on the cache line of `search`: every thread that frees a slot reads `search`,
+    /// and each increment of `changes` would take the line away from the CPUs of these threads.
     changes: CachePadded<AtomicU64>,
     placement: Placement,
     reserve: Reserve,
@@ -304,7 +305,7 @@ impl Slots {
     /// batches.
     fn used_besides(&self, waiting: u64) -> u64 {
         let free = self.clusters.free() + self.reserve.len() as u64 + waiting;
-        // While reserved slots are in use, more slots than `self.slots()` are.
+        // While reserved slots are in use, the difference may exceed `self.slots()`.
         (self.table.len() as u64 - 1).saturating_sub(free).min(self.slots())
     }
 
@@ -412,8 +413,8 @@ impl Slots {
         }
         // Release: F2.
         self.changes.fetch_add(1, Ordering::Release);
-        // Relaxed: an outdated value does no harm. Clearing it only saves other threads a read of
-        // `changes`.
+        // Relaxed: an outdated `full_at` does no harm. Clearing it only saves other threads a read
+        // of `changes`.
         if self.search.full_at.load(Ordering::Relaxed) != 0 {
             self.search.full_at.store(0, Ordering::Relaxed);
         }

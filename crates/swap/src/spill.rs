@@ -75,7 +75,8 @@ impl Swap {
     /// a page word.
     pub fn give_way(&self, owners: &dyn Owners) -> GaveWay {
         let (beyond, can_go) = self.compressed_areas(Compressed::is_beyond);
-        // Both rounds of the clock: the first may only mark pages.
+        // An area gets enough calls for two rounds of the clock, because the first round may only
+        // mark pages.
         let calls = |area: &Area| area.compressed().map_or(0, Compressed::calls_in_two_rounds);
         let mut is_busy = false;
         let mut goes = |area: &Area| {
@@ -132,8 +133,8 @@ impl Swap {
         (due, can_go)
     }
 
-    /// Writes a page that its owner holds to an area without compression. `without_buffer` is that
-    /// of [`write_out()`](crate::write_out::write_out).
+    /// Writes a page, which its owner holds, to an area without compression. For `without_buffer`,
+    /// see [`write_out()`](crate::write_out::write_out).
     fn write_on(
         &self,
         owner: Owner,

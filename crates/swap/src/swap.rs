@@ -250,8 +250,8 @@ impl Swap {
         Ok(Arc::downgrade(&area))
     }
 
-    /// Allocates a number that no area has. Relaxed, like the update in `give_number`: the copies'
-    /// locks publish everything that is reached by a number.
+    /// Allocates a number that no area has. Relaxed, like the update in `give_number`: the locks of
+    /// the copies publish the area that has the number.
     fn take_number(&self) -> Result<TakenNumber<'_>, AddError> {
         let taken = |bits: u32| (bits != u32::MAX).then(|| bits | (bits + 1));
         let before = self.numbers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken);

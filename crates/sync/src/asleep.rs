@@ -1,8 +1,8 @@
 //! Lets a test wait until another thread of its process sleeps, because that thread waits for
 //! something. The kernel knows whether a thread sleeps, so no pause has to be long enough.
 //!
-//! A thread that looks again and again, and pauses between its looks, counts as sleeping. A thread
-//! that hasn't begun doesn't.
+//! A thread that polls, and sleeps between two checks, counts as sleeping. A thread that hasn't
+//! begun to run doesn't.
 
 use std::fs;
 use std::sync::Arc;
@@ -61,8 +61,8 @@ impl Sleeper {
         assert!(self.found_asleep().is_some(), "a thread neither sleeps nor ends, after {WATCHDOG:?}");
     }
 
-    /// Waits until the thread has gone to sleep `times` times since this call, or has ended. For a
-    /// thread that looks again and again, these are its looks.
+    /// Waits until the thread has gone to sleep `times` times since this call, or has ended. If the
+    /// thread polls, each sleep between two checks counts.
     ///
     /// # Panics
     /// If it does neither in time.

@@ -32,8 +32,8 @@ use crate::atomic::{AtomicU64, Ordering};
 use crate::prefetch::lines_to_write;
 use crate::prefetch::{LINE, prefetch};
 
-/// The most cache lines to prefetch: after these, the CPU itself detects that they are read in
-/// order.
+/// The maximum number of cache lines to prefetch. Once a reader has read these in order, the CPU
+/// prefetches the next lines itself.
 const LINES_MAX: usize = 4;
 
 /// Bytes in a word.
@@ -342,7 +342,8 @@ impl<'a> SharedBytes<'a> {
         self.copy_words_of(from, 0..from.len());
     }
 
-    /// Copies the words of a range, on any machine, and under the checkers.
+    /// Copies the words of a range one by one: for machines other than x86-64, for the virtual
+    /// machine, and for loom, ThreadSanitizer and Miri.
     #[cfg_attr(
         all(target_arch = "x86_64", not(any(pagefold_loom, pagefold_tsan, pagefold_manycore, miri))),
         allow(dead_code)

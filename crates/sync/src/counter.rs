@@ -132,8 +132,8 @@ impl ThreadCounter {
         self.shared.fetch_add(n, Ordering::Relaxed);
         if self.place().is_none() && self.adds.fetch_add(1, Ordering::Relaxed) == ADDS_SHARED {
             let Some(place) = registry::take_busy_place() else { return };
-            // Release pairs with the Acquire of `place`: a thread that adds there finds its number
-            // at zero.
+            // Release pairs with the Acquire of `place`: a thread that loads the place finds its
+            // own number at that index zeroed.
             self.place.store(place.0 as u32, Ordering::Release);
         }
     }

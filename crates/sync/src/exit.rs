@@ -22,7 +22,7 @@ pub trait Leaving: Send + Sync {
     fn wait(&self, at_most: Duration);
 }
 
-/// The most time that ending the process takes.
+/// The maximum time by which `at_exit` delays the end of the process.
 const TIME_MAX: Duration = Duration::from_secs(10);
 /// The most time that a thread waits for the list. The list is locked only while it is changed.
 const LIST_MAX: Duration = Duration::from_secs(1);

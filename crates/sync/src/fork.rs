@@ -162,9 +162,10 @@ impl Place {
     }
 
     fn list(start: NonNull<u8>, len: usize) -> &'static Self {
-        // Relaxed, and without a lock, because a child might find the lock held by another thread.
-        // A child that finds the flag clear registers the handler again when it needs it. Wiping
-        // twice does no harm.
+        // This is a flag rather than a lock, because a child might find the lock held by a thread
+        // that doesn't exist in the child. Two threads may find the flag clear, and so may a child;
+        // then each registers the handler. Wiping twice does no harm. Relaxed: the flag publishes
+        // nothing.
         static REGISTERED: AtomicBool = AtomicBool::new(false);
         if !REGISTERED.load(Ordering::Relaxed) {
             // If the handler can't be registered because there is no memory, children wipe nothing.

@@ -96,8 +96,8 @@ mod futex {
         }
     }
 
-    /// The longest single wait, over a century. The kernel refuses times beyond its clock's, and a
-    /// wait that is refused returns at once.
+    /// The maximum time of a single wait: over a century. The kernel refuses times beyond its
+    /// clock's range, and a refused wait returns at once.
     const WAIT_MAX: Duration = Duration::from_secs(1 << 32);
 
     /// A condition variable: waits for changes that other threads make under a [`Mutex`]. A wait

@@ -189,7 +189,8 @@ impl<T> Nearby<T> {
             let mut state = home.state.lock();
             (state.thing.take(), std::mem::take(&mut state.cpus))
         };
-        // Looked up only now: a CPU was noted only after the sets existed.
+        // Loads `cpus` only after it has read the home: a CPU is noted only once the sets exist, so
+        // this load finds the sets of every noted CPU.
         let cpus = self.cpus.get().into_iter().flat_map(PerCpu::iter).enumerate();
         for (_, cpu) in cpus.filter(|&(cpu, _)| noted & bit(cpu) != 0) {
             let mut set = Self::set_of(cpu, home).lock();

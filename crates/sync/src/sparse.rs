@@ -43,8 +43,8 @@ impl SparseWords {
         Some(sparse)
     }
 
-    /// Creates an array of `len` zeros most of which will be written: the system may use huge
-    /// pages.
+    /// Creates an array of `len` zeros for a caller that will write most of them. The system may
+    /// use huge pages for it, unlike for an array from [`new`](Self::new).
     #[must_use]
     pub fn dense(len: usize) -> Option<Self> {
         let words = zeroed::<AtomicU64>(len.checked_add(ALIGNMENT / WORD)?)?;

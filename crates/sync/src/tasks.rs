@@ -41,10 +41,10 @@ pub fn is_waking() -> bool {
 }
 
 /// Calls `what` once the waker that this thread is calling has returned. By then, everything that
-/// the waker drops has been dropped. A destructor that runs in a waker uses this to leave its work
-/// to another thread. If a waker calls another one, `what` is called once the inner one has
-/// returned. Calls `what` at once outside of a waker, and if the thread is ending and has dropped
-/// its thread-local values already.
+/// the waker drops has been dropped. A destructor that runs in a waker passes `what` to hand its
+/// work over to another thread. If wakers are nested, `what` is called once the innermost one has
+/// returned. If this thread isn't calling a waker, or is ending and has already dropped its
+/// thread-local values, calls `what` at once.
 pub fn after_waking(what: impl FnOnce() + 'static) {
     let depth = WAKING.get();
     let mut what: Option<Box<dyn FnOnce()>> = Some(Box::new(what));

@@ -17,12 +17,12 @@
 //!
 //! The condition that a loop waits for determines when the loop gives up:
 //!
-//! | | the other thread | ends |
+//! | | for the case that | ends |
 //! |---|---|---|
-//! | [`wait_awake`](Backoff::wait_awake) | needs a few instructions, or the caller must not sleep | before the first sleep |
-//! | [`wait_shortly`](Backoff::wait_shortly) | soon finishes, unless a user delays it | after about 15 ms |
-//! | [`wait_or`](Backoff::wait_or) | may be a user that keeps a guard | after [`PATIENCE`], with an error |
-//! | [`wait`](Backoff::wait) | needs a few instructions, and depends on no other thread | never |
+//! | [`wait_awake`](Backoff::wait_awake) | the other thread needs a few instructions, or the caller must not sleep | before the first sleep |
+//! | [`wait_shortly`](Backoff::wait_shortly) | the other thread soon finishes, unless a user delays it | after about 15 ms |
+//! | [`wait_or`](Backoff::wait_or) | a user may keep a guard for any length of time | after [`PATIENCE`], with an error |
+//! | [`wait`](Backoff::wait) | the other thread needs a few instructions, and depends on no third thread | never |
 //!
 //! Under loom there is neither time nor a CPU, so each turn only lets other threads run. On a
 //! virtual CPU, a sleep takes virtual time, and a spin hint waits until another CPU writes to a

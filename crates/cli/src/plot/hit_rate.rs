@@ -73,8 +73,9 @@ fn draw(svg: &mut String, title: &str, runs: &[RunReport]) -> Result<(), Box<dyn
     Ok(())
 }
 
-/// Returns the share of accesses for which a policy, or Pagefold, loaded no page. For Pagefold, the
-/// share may be negative: pages that were read ahead and never used count as loads.
+/// Returns the share of accesses for which a policy, or Pagefold, loaded no page. Pagefold may load
+/// more pages than there are accesses, because pages that were read ahead and never used count as
+/// loads. The share is then 0.
 fn not_loaded(run: &RunReport, policy: &str) -> Option<f64> {
     let rows = &run.policies.as_ref()?.rows;
     let miss_rate = rows.iter().find(|row| row.policy == policy)?.miss_rate?;

@@ -108,8 +108,8 @@ impl Ranged for PercentileAxis {
         if hint.weight().allow_light_points() {
             return vec![];
         }
-        // A label for each whole number of nines that fits, and to the left of these labels 0 and
-        // one half.
+        // Each whole number of nines that fits gets a label. So do 0 % and 50 %, to the left of
+        // these.
         let whole = (1..=9).map(f64::from).filter(|nines| *nines <= self.end);
         [0.0, nines(50.0)].into_iter().chain(whole).collect()
     }

@@ -94,7 +94,7 @@ impl FrameDrain<'_> {
     }
 
     /// Returns whether a thread seems to be changing a page of an extent, or keeps a guard for
-    /// changing it. Until then, the page can't leave its frame.
+    /// changing it. Until the change or the guard ends, the page can't leave its frame.
     #[must_use]
     pub fn is_being_changed(&self, at: usize) -> bool {
         self.frames(at).any(|frame| self.frames.table.is_being_changed(frame))

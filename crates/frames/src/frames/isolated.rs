@@ -27,7 +27,7 @@ pub enum Use {
     /// to one burst, such as small reads in a row, so they don't prove that the page is used
     /// repeatedly.
     Doubtful,
-    /// The page was used so often, counted up to 3.
+    /// The page was used this many times; the count stops at 3.
     Certain(u32),
 }
 

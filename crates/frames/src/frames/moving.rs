@@ -85,10 +85,11 @@ impl Frames {
         }
     }
 
-    /// Returns a page's readers to the fast path: removes `WRITTEN` from the page's word. Does
-    /// nothing if the page is in use at this moment. The page is clean all the same, but its
-    /// readers stay on the slower path until the next writeback of the object
-    /// ([`PageMap::hold`](crate::PageMap::hold)) or a thread that moves the page tries again.
+    /// Returns a clean page's readers to the fast path: removes `WRITTEN` from the page's word.
+    /// Does nothing if the page isn't clean, or is in use at this moment. The readers of a clean
+    /// page in use stay on the slower path, until the next writeback of the object
+    /// ([`PageMap::hold`](crate::PageMap::hold)) or a thread that moves the page calls this
+    /// function again.
     pub(crate) fn return_to_short_way(&self, frame: FrameId, index: usize) {
         let table = &self.table;
         if !table.freeze(frame) {

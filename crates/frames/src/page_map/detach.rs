@@ -13,9 +13,9 @@ pub enum Detach<'a> {
     Vacant,
     /// The page is pinned.
     Pinned,
-    /// Another thread is using the page. Either that thread is about to evict the page, which takes
-    /// only a few instructions; or it writes to the page or holds it for writeback, which may take
-    /// longer.
+    /// Another thread is using the page, or has changed the page's state during this call. A thread
+    /// that uses the page is about to evict it, which takes only a few instructions; or it writes
+    /// to the page or holds it for writeback, which may take longer.
     Busy,
     /// Another thread is loading the page.
     Loading,

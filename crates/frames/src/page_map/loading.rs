@@ -61,7 +61,7 @@ pub struct Loading<'a> {
 /// Options for publishing a page.
 #[derive(Clone, Copy, Default)]
 struct How {
-    /// The page's file doesn't have its bytes.
+    /// The file doesn't have the page's bytes.
     dirty: bool,
     /// The page goes on no list.
     unlisted: bool,
@@ -117,8 +117,8 @@ impl<'a> Loading<'a> {
         (isolated, KeptPin::new(frames, id, pin.expect("asked for")))
     }
 
-    /// Makes the page resident like [`publish`](Self::publish), but dirty, because its file doesn't
-    /// have its bytes.
+    /// Makes the page resident like [`publish`](Self::publish), but dirty, because the file doesn't
+    /// have the page's bytes.
     ///
     /// # Panics
     /// If `frame` isn't fit for [`publish`](Self::publish).
@@ -217,7 +217,7 @@ impl PageMap {
     /// Begins to load a page that isn't in memory.
     #[must_use]
     pub fn begin_load(&self, page: u64) -> BeginLoad<'_> {
-        // A payment that isn't due isn't missed.
+        // With `NotDue`, no load is refused as `Unpaid`, so the default is never used.
         self.begin_load_paying(page, &mut Payment::NotDue).unwrap_or(BeginLoad::NoRoom)
     }
 
@@ -229,15 +229,16 @@ impl PageMap {
         self.begin_load_paying(page, &mut Payment::Due)
     }
 
-    /// Returns whether any page of the part of the map that contains the page's word is in memory,
-    /// in swap or being loaded at the moment. If so, the part is there, and can't be given back.
+    /// Returns whether the part of the map that contains the page's word is in use: at least one
+    /// page of the part is in memory, in swap or being loaded at the moment. A part in use can't be
+    /// given back.
     #[must_use]
     pub fn uses_part(&self, page: u64) -> bool {
         self.word(page).is_some_and(|(index, _)| self.shared.frames.words.chunks.is_used(index))
     }
 
-    /// Returns whether a part of the map with the words of some of `pages` is there, although no
-    /// page of the part is in memory, in swap or being loaded at the moment.
+    /// Returns whether the map has an idle part with words of some of `pages`: a part that takes
+    /// memory although no page of the part is in memory, in swap or being loaded at the moment.
     #[must_use]
     pub fn has_idle_part(&self, pages: Range<u64>) -> bool {
         self.words_of(pages).any(|words| self.shared.frames.words.any_idle(words))
@@ -261,7 +262,8 @@ impl PageMap {
         self.begin_load_paying(page, payment)
     }
 
-    /// Does the work of the calls above. Inlined, because each of them but one knows `payment`.
+    /// Does the work of the functions above. Inlined, because all but one of them pass a constant
+    /// `payment`, for which the compiler can simplify the code.
     #[inline(always)]
     fn begin_load_paying(&self, page: u64, payment: &mut Payment) -> Result<BeginLoad<'_>, Unpaid> {
         let Some((index, word)) = self.word(page) else { return self.begin_first_load(page, payment) };

@@ -9,8 +9,8 @@ use std::time::Duration;
 /// See `parking_lot::Condvar`.
 #[derive(Debug, Default)]
 pub struct Condvar {
-    /// Its address identifies the queue. It is never accessed: a condition variable costs its
-    /// calls, and the mutex's line.
+    /// Its address identifies the queue. The field is never accessed: only parking, waking, and
+    /// accesses to the mutex cost time.
     _place: u64,
 }
 

@@ -137,7 +137,7 @@ fn wait_for(
     let looks = {
         let mut state = world.state.borrow_mut();
         state.ledger.subjects[subject as usize].contended += 1;
-        // Where waiting is free, parking is free too.
+        // On a machine without contention, parking is free, so a thread parks without spinning.
         if state.setup.contention { LOOKS } else { 0 }
     };
     for turn in 1..=looks {

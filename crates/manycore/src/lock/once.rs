@@ -17,8 +17,8 @@ pub struct OnceCell<T> {
 
 // SAFETY: the value may be made on one thread and dropped on another.
 unsafe impl<T: Send> Send for OnceCell<T> {}
-// SAFETY: the value is written before `ready`, by the thread that holds `making`, and only read
-// after; shared then.
+// SAFETY: the thread that holds `making` writes the value before it sets `ready`. From then on,
+// threads share the value, and only read it.
 unsafe impl<T: Send + Sync> Sync for OnceCell<T> {}
 
 impl<T> OnceCell<T> {

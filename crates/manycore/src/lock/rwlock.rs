@@ -13,7 +13,7 @@ use std::panic::Location;
 
 /// A writer has the lock.
 const WRITER: u32 = 1 << 31;
-/// Threads may be parked, a writer among them: no new readers.
+/// Threads may be parked for the lock, so it admits no new readers.
 const WANTED: u32 = 1 << 30;
 /// Readers.
 const READERS: u32 = WANTED - 1;
@@ -139,7 +139,7 @@ impl<T: ?Sized> RwLock<T> {
         false
     }
 
-    /// Returns whether any bit of `obstacle` is set.
+    /// Returns the state of the lock for a thread that any bit of `obstacle` keeps out.
     #[track_caller]
     fn look(&self, obstacle: u32) -> Look {
         match self.state.load(Ordering::Relaxed) {
@@ -149,7 +149,8 @@ impl<T: ?Sized> RwLock<T> {
         }
     }
 
-    /// Adds `mine` if no bit of `obstacle` is set; otherwise marks the lock as wanted.
+    /// Adds `mine` and returns true if no bit of `obstacle` is set. Otherwise marks the lock as
+    /// wanted, and returns false.
     #[track_caller]
     fn take_or_mark(&self, mine: u32, obstacle: u32) -> bool {
         let mut state = self.state.load(Ordering::Relaxed);

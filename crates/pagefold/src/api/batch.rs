@@ -22,9 +22,9 @@ use crate::read::call::Purpose;
 use crate::timers::counted_wait;
 use io::Helping;
 
-/// How many reads ahead a page's word is prefetched,
+/// A page's word is prefetched this many reads before the page is read.
 const WORD_AHEAD: usize = 16;
-/// and how many reads ahead the page's bytes are.
+/// A page's bytes are prefetched this many reads before the page is read.
 const BYTES_AHEAD: usize = 8;
 /// Runs of neighbouring pages that are launched together.
 const STRETCHES_TOGETHER: usize = 8;
@@ -110,8 +110,8 @@ impl<'b> WriteRequest<'b> {
 
 impl File {
     /// Performs many reads and stores each one's [result](ReadRequest::result). Works well for up
-    /// to about a thousand reads. Pages that aren't in memory are loaded concurrently, as many as
-    /// the group's limit allows; neighbouring pages are loaded in one request.
+    /// to about a thousand reads. Pages that aren't in memory are loaded concurrently, up to a
+    /// quarter of the group's limit at a time; neighbouring pages are loaded in one request.
     ///
     /// Each read behaves like [`read_at`](Self::read_at). The order of the reads is unspecified.
     pub fn read_batch(&self, requests: &mut [ReadRequest<'_>]) {
@@ -181,8 +181,8 @@ impl Handle {
         while let Some(&oldest) = waiting.first() {
             let is_there = |&at: &usize| !self.is_loading(&pages_of(&requests[at]));
             let is_late = self.help_until(call, &|| waiting.iter().any(is_there));
-            // If helping completed nothing, other threads are loading the oldest read's pages. The
-            // oldest read then waits for these loads.
+            // If no read's pages have arrived even now, the device's timeout is over, or other
+            // threads are loading the pages. Then the oldest read waits for its own pages.
             let awaited = if waiting.iter().any(is_there) { None } else { Some(oldest) };
             waiting.retain(|&at| {
                 let request = &mut requests[at];
@@ -215,7 +215,7 @@ impl Handle {
     }
 
     /// Launches the loads of those of `pages` that aren't in memory, for a call that then accesses
-    /// each page.
+    /// each page. Informs readahead of them if `reading` is set.
     fn launch_all(&self, pages: Vec<u64>, reading: bool) -> Call {
         let mut call = Call::of_many();
         let mut missing = self.missing(pages, reading);
@@ -231,8 +231,9 @@ impl Handle {
         call
     }
 
-    /// Returns those of `pages` that aren't in memory, in ascending order. Informs readahead of
-    /// them if `reading` is set.
+    /// Returns those of `pages` before the file's end that are neither in memory nor being loaded,
+    /// in ascending order. If `reading` is set, informs readahead of them, unless they form more
+    /// than `STRETCHES_MAX` runs.
     pub(crate) fn missing(&self, mut pages: Vec<u64>, reading: bool) -> Vec<u64> {
         pages.sort_unstable();
         pages.dedup();

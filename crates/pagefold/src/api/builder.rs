@@ -75,10 +75,9 @@ impl Pagefold {
 }
 
 impl Builder {
-    /// Sets the memory budget, at most 2^30 pages. A budget larger than the machine's memory is
-    /// accepted, with one warning in the log. Default: a quarter of the memory that the process may
-    /// use, which is the machine's memory, or the limit of the process's memory cgroup if that is
-    /// less.
+    /// Sets the memory budget, at most 2^30 pages. Default: a quarter of the memory that the
+    /// process may use, which is the machine's memory, or the limit of the process's memory cgroup
+    /// if that is less. A budget larger than this memory is accepted, with one warning in the log.
     #[must_use]
     pub fn memory(mut self, size: impl IntoSize) -> Self {
         self.memory = size.into_size().map(Some);
@@ -86,9 +85,9 @@ impl Builder {
     }
 
     /// Sets the maximum to which [`Pagefold::resize`] may raise the budget. Reserves address space
-    /// for this maximum, but no memory. Default: the larger of the machine's memory and the budget,
-    /// or less if `RLIMIT_AS` leaves too little address space. A `resize` beyond the maximum fails
-    /// with [`Error::BudgetTooLarge`], which contains the maximum.
+    /// for this maximum, but no memory. Default: the larger of the budget and the memory that the
+    /// process may use, or less if the process can't reserve enough address space. A `resize`
+    /// beyond the maximum fails with [`Error::BudgetTooLarge`], which contains the maximum.
     #[must_use]
     pub fn memory_max(mut self, size: impl IntoSize) -> Self {
         self.memory_max = size.into_size().map(Some);
@@ -249,8 +248,8 @@ fn tell_of_precautions() {
     static DUMPS: FirstTime = FirstTime::new();
     if sync::fork::is_wiped_by_children() && CHILDREN.is_now() {
         tracing::warn!(
-            "the system doesn't wipe memory in forked children (MADV_WIPEONFORK): they do that themselves, but for \
-             those that are made by `clone` as a system call, which have all pages and take themselves for the parent"
+            "the system doesn't wipe memory in forked children (MADV_WIPEONFORK), so children wipe it themselves; but \
+             a child of a direct `clone` system call keeps all pages, and behaves as if it were the parent"
         );
     }
     if sync::memory::is_in_dumps() && DUMPS.is_now() {

@@ -42,8 +42,8 @@ impl Group {
 /// If the Pagefold has an [`io_timeout`](crate::Builder::io_timeout), each call that needs the
 /// file's device may also fail with [`Error::DeviceTimeout`].
 ///
-/// The fields that a hit needs are stored here, not behind the handle, so that a loop over reads
-/// keeps them in registers.
+/// The fields that a hit needs are stored in the struct itself, not behind its `Arc`, so that a
+/// loop over reads keeps them in registers.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -210,8 +210,8 @@ impl File {
     }
 
     /// Begins to load the pages that the byte range touches, and returns without waiting for them.
-    /// Loads at most half of the group's limit. Loads pages only into free memory, or into memory
-    /// of pages that aren't in use. A page that can't be read is left out, and the next reader of
+    /// Loads at most half of the group's limit, and at most 8192 pages. Takes only free memory, and
+    /// memory of pages that haven't been used lately. If a page can't be read, the next reader of
     /// that page gets the error.
     ///
     /// A backend that has neither threads nor a ring of its own reads the pages during this call.
@@ -265,8 +265,9 @@ impl File {
     /// [`read_at`](Self::read_at) for a page that is partly overwritten; [`Error::LimitReached`];
     /// [`Error::PageBusy`] after seconds if a page is pinned or being changed, for example by a
     /// guard of this very thread; [`Error::WriteFailed`] if memory is full of data that can't be
-    /// written to this file, or if the file can't be made longer; [`Error::ReadFailed`] if its
-    /// length can't be asked for. The pages before the failing one are written then.
+    /// written to this file, or if the file can't be made longer; [`Error::ReadFailed`] if the
+    /// system doesn't report the file's length. After an error, the pages before the failing page
+    /// are written.
     pub fn write_at(&self, buf: &[u8], offset: u64) -> Result<(), Error> {
         self.handle.write_pages(buf, offset)
     }
@@ -318,9 +319,10 @@ impl File {
     /// Truncates the file, or extends it with zeros, at once.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`]; [`Error::FileTooLarge`] past `i64::MAX` bytes; [`Error::PageBusy`] if a
-    /// page that is affected is pinned or being changed: the page with the old end, or with the new
-    /// end, or a later one; [`Error::WriteFailed`] with the backend's error.
+    /// [`Error::ReadOnly`]; [`Error::FileTooLarge`] past `i64::MAX` bytes; [`Error::PageBusy`] if
+    /// an affected page is pinned or being changed; [`Error::WriteFailed`] with the backend's
+    /// error. The affected pages are the page with the lower of the old and the new end, and all
+    /// later pages.
     ///
     /// After an error nothing is changed. But if the file was to become shorter, other threads may
     /// have seen the shorter file for a while, even for seconds if a page is in use. In two cases

@@ -80,10 +80,10 @@ impl GroupBuilder {
     /// several groups may add up to more than the budget. Default: the budget.
     ///
     /// When the budget is full, a group takes pages only from groups that are at least as full as
-    /// itself. How full a group is means the share of its limit that it uses; a limit above the
-    /// budget counts as the budget here. So even a group without a limit can't empty the others:
-    /// when it has become fuller than they are, it takes pages only from itself. Exception: a group
-    /// with hardly any pages gets a few from any group.
+    /// itself. A group's fullness is the share of its limit that it uses; a limit above the budget
+    /// counts as the budget here. So even a group without a limit can't empty the others: when it
+    /// has become fuller than they are, it takes pages only from itself. Exception: a group with
+    /// hardly any pages gets a few from any group.
     #[must_use]
     pub fn max(mut self, size: impl IntoSize) -> Self {
         self.max = size.into_size().map(Some);
@@ -155,7 +155,7 @@ pub struct Group {
 
 #[derive(Debug)]
 struct Inner {
-    /// The only part that files hold.
+    /// The only part that an opening of a file (`file::handle`) holds.
     handle: Arc<GroupHandle>,
     pagefold: Pagefold,
 }
@@ -208,10 +208,11 @@ impl Group {
 
     /// Changes the limit. If the limit is lowered, the call reclaims the excess before it returns.
     /// It waits for the group's own dirty pages, and gives up if none of them is written for two
-    /// seconds. Pages that are pinned or can't be written to their file stay, and so do the words
-    /// of pages in swap, which are charged to the group in chunks of a system page. The excess that
-    /// is left is reclaimed when the group next needs a page. If the words alone exceed the limit,
-    /// no page comes into memory until the limit is raised, or pages are discarded or unmapped.
+    /// seconds. Pinned pages stay, and so do pages that can't be written to their file. The
+    /// metadata of swapped pages stays, too; it is charged to the group in chunks of a system page.
+    /// The excess that is left is reclaimed when the group next needs a page. If this metadata
+    /// alone exceeds the limit, no page comes into memory until the limit is raised, or pages are
+    /// discarded or unmapped.
     ///
     /// # Errors
     /// A limit that isn't a size, or is too small for a few pages.
@@ -242,8 +243,8 @@ impl Group {
     }
 
     /// Changes how much of the group may be in swap slots. Pages beyond a lower limit stay in their
-    /// slots until they are used. Until then, exchanges may take up to eight slots more than were
-    /// in use.
+    /// slots until they are used. Until then, exchanges may use up to eight slots more than the
+    /// group had when the limit was changed.
     ///
     /// # Errors
     /// A limit that isn't a size.

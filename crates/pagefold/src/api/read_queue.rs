@@ -63,7 +63,7 @@ const PUT_OFF_SHARE: usize = 4;
 /// ```
 pub struct ReadQueue<'b, T = ()> {
     file: File,
-    /// Each of the three is ordered oldest first.
+    /// This list and the next two are in order, the oldest read first.
     put_off: VecDeque<Entry<'b, T>>,
     under_way: Vec<Entry<'b, T>>,
     there: VecDeque<Entry<'b, T>>,
@@ -118,8 +118,8 @@ impl<'b, T> ReadQueue<'b, T> {
                 .help_until(&self.call, &|| self.under_way.iter().any(|entry| !self.is_loading(entry)));
             self.look();
         }
-        // If helping completed nothing, other threads load the oldest read's pages. The oldest read
-        // then waits for these loads.
+        // If `there` is still empty, the device's timeout is over, or other threads are loading the
+        // pages. Then the oldest read waits for its own pages.
         let oldest = || if self.under_way.is_empty() { None } else { Some(self.under_way.remove(0)) };
         let Entry { mut request, pages, tag } = self.there.pop_front().or_else(oldest)?;
         self.pages -= pages.end - pages.start;

@@ -43,8 +43,8 @@ use crate::group::state::GroupState;
 use crate::group::unclean::UncleanCount;
 use crate::size::ALLOCATION;
 
-/// A device that has had something to write for this long, and completed no write, counts as
-/// stopped.
+/// A device counts as stalled if it has had something to write for this long, and has completed no
+/// write in that time.
 const STALLED_AFTER: Duration = Duration::from_secs(1);
 
 /// The queue of devices that the flusher visits.
@@ -72,7 +72,8 @@ pub(crate) struct Device {
     copies: OnceCell<Arc<Copies>>,
 }
 
-/// A time that never goes back, in milliseconds. Relaxed: it only excuses time.
+/// A time in milliseconds, which never goes back. Relaxed: waiting threads use it only to extend
+/// their time limits.
 #[derive(Default)]
 pub(crate) struct LastTime(AtomicU64);
 
@@ -148,7 +149,7 @@ impl Device {
         needs.max_by(|one, other| one.0.total_cmp(&other.0)).map(|(_, part)| Arc::clone(part))
     }
 
-    /// Calls `what` with each part that has dirty pages.
+    /// Calls `what` with each part in the device's list (PART-2).
     pub(crate) fn each_part(&self, what: impl FnMut(&Arc<DirtyPart>)) {
         self.parts.lock().iter().for_each(what);
     }
@@ -164,7 +165,8 @@ impl Device {
         struct Ends<'a>(&'a Device, Option<Task<'a>>);
         impl Drop for Ends<'_> {
             fn drop(&mut self) {
-                // First: a call that gives up meanwhile checks this (WATCH-1).
+                // The cycle ends first: a call that is giving up marks the device as silent, and
+                // then checks whether a cycle is still under way (WATCH-1).
                 self.1 = None;
                 self.0.answered();
             }
@@ -271,8 +273,8 @@ pub(crate) trait Flushed: Send + Sync {
 
 // Times are Relaxed: hints for the flusher.
 impl DirtyPart {
-    /// Creates a part of `file`. If `failed_ms` isn't 0, writes to the file have been failing since
-    /// then.
+    /// Creates a part of `file`. `failed_ms` is the present time if write-back of the file is
+    /// failing, otherwise 0.
     pub(crate) fn new(
         file: &Weak<dyn Flushed>,
         group: &Arc<GroupState>,
@@ -335,7 +337,8 @@ impl DirtyPart {
         tried.into_iter().for_each(|visit| self.try_no_more(visit));
     }
 
-    /// Notes when writing the file failed. `failed_ms` is 0 if writing has succeeded since.
+    /// Notes that writing the file failed at `failed_ms`, or, if `failed_ms` is 0, that it doesn't
+    /// fail any more.
     pub(crate) fn fails_since(&self, failed_ms: u64) {
         self.failed_ms.store(failed_ms, Ordering::Relaxed);
     }

@@ -21,8 +21,8 @@ const FAILED: u64 = 2;
 #[derive(Debug, Default)]
 pub(crate) struct ErrorLatch {
     last: Mutex<Last>,
-    /// Why the file can't be written, if it can't: [`CUT_OFF`] and [`FAILED`]. 0 after a round of
-    /// the whole file has succeeded.
+    /// Why the file can't be written: the flags [`CUT_OFF`] and [`FAILED`]. 0 if it can be written,
+    /// as far as is known.
     failing: AtomicU64,
 }
 
@@ -61,7 +61,8 @@ impl ErrorLatch {
         self.failing.fetch_and(!CUT_OFF, Ordering::Relaxed) == CUT_OFF
     }
 
-    /// Notes that changes were cut off.
+    /// Notes that another process's truncation has discarded changes. The file's handles report
+    /// this, but it doesn't keep the file from being written.
     pub(crate) fn cut_off(&self) {
         let mut last = self.last.lock();
         last.number += 1;

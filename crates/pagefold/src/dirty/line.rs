@@ -31,7 +31,8 @@ pub(crate) trait Visited {
 pub(crate) struct Place {
     /// A visit was requested. A thread checks this at the end of its visit.
     asked: AtomicBool,
-    /// The device is in the queue; a thread is visiting it. Both change under the queue's lock.
+    /// The device is in the queue (`queued`); a thread is visiting the device (`busy`). Both change
+    /// only under the queue's lock.
     queued: AtomicBool,
     busy: AtomicBool,
 }
@@ -78,8 +79,9 @@ struct State<V> {
     devices: VecDeque<Arc<V>>,
     /// Devices that have dirty pages, queued or not.
     active: Vec<Arc<V>>,
-    /// The numbers of threads that were started, have ended, and wait; and whether one of the
-    /// waiting threads wakes up at each tick.
+    /// The number of threads that were started (`threads`), that have ended (`ended`), and that
+    /// wait at the queue (`idle`). `watched` is set while one of the waiting threads wakes up at
+    /// each tick.
     threads: usize,
     ended: usize,
     idle: usize,
@@ -221,7 +223,8 @@ impl<V: Visited> Line<V> {
         }
     }
 
-    /// Notes that a visit has ended. `was_leaving` is set if the process was ending when it began.
+    /// Notes that a visit has ended. If the process was already exiting when the visit began
+    /// (`was_leaving`), the exiting process no longer waits for this device.
     pub(crate) fn visited(&self, device: &Arc<V>, was_leaving: bool) {
         let mut line = self.state.lock();
         device.place().busy.store(false, Ordering::Relaxed);
@@ -252,7 +255,7 @@ impl<V: Visited> Line<V> {
     /// counts a new thread and returns true; the caller must then start that thread.
     ///
     /// The caller has taken a device, and is about to visit it. If the caller was the thread that
-    /// wakes up at each tick, another thread has to take over this duty.
+    /// wakes up at each tick, the woken or the new thread takes over this duty.
     pub(crate) fn lacks_thread(&self) -> bool {
         let mut line = self.state.lock();
         let lacks = line.idle == 0 && line.threads < THREADS_MAX && !line.stop;

@@ -123,7 +123,8 @@ impl Handle {
     /// includes what was written through other handles.
     pub(crate) fn sync(&self, pages: Option<Range<u64>>) -> Result<(), Error> {
         self.file.manager.refuse_child()?;
-        // Not in the cycle's errand, which waits for no holder of `extension` (WATCH-3).
+        // Before the errand, because the errand runs a cycle, which never waits for `extension`
+        // (WATCH-3).
         self.file.notice_cut();
         let result = self.file.in_time(Pace::Cycle, move |file| {
             Ok(pages.map_or_else(|| file.write_back_all(), |pages| file.write_back(pages)))
@@ -143,7 +144,8 @@ impl Handle {
         failure.map_or(Ok(()), |error| Err(self.file.write_failed(error)))
     }
 
-    /// Returns whether pages enter memory without their history.
+    /// Returns whether the advice is `Sequential`. Pages then enter memory as if they had never
+    /// been there before.
     pub(crate) fn is_sequential(&self) -> bool {
         self.advice.load(Ordering::Relaxed) == Advice::Sequential as u8
     }

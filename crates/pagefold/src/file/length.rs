@@ -1,5 +1,5 @@
-//! A file's length, in memory and on the device, and how a length that another process has set is
-//! taken over.
+//! A file's length, in memory and on the device, and how Pagefold adopts a length that another
+//! process has set.
 //!
 //! A file has two lengths here. `len`, in the page map, is the length that readers see. `disk_len`
 //! is the length that the file is known to have on its device. `len` is greater than `disk_len`
@@ -31,12 +31,12 @@
 //!   off, `len` is lowered before `disk_len`. (Release; the loads are Acquire.) So a page that
 //!   starts below `len` has bytes on the device, or is in memory (N2).
 //!
-//!   A page that starts at `disk_len` or past it never comes into memory by a load. If a thread has
-//!   put the page's word in *loading*, and then finds this, the file was cut off after the thread
-//!   had compared the page with `len`. By now another process may have appended bytes to the file,
-//!   and Pagefold may be about to raise the lengths. If the page came into memory as zeros now, the
-//!   zeros would stay there in place of the appended bytes. So the thread gives the load up, and
-//!   compares the page with `len` again.
+//!   A load never brings in a page that starts at or past `disk_len`. If a thread has put a page's
+//!   word in *loading*, and only then finds that the page starts at or past `disk_len`, the file
+//!   was cut off after the thread had compared the page with `len`. By now another process may have
+//!   appended bytes to the file, and Pagefold may be about to raise the lengths. If the thread
+//!   published the page as zeros, the zeros would stay in place of the appended bytes. So the
+//!   thread gives the load up, and compares the page with `len` again.
 //!
 //! Lock order: `extension` → `writeback`'s `turn` → the page.
 //!
@@ -97,7 +97,7 @@ pub(crate) struct EndWait<'a> {
 impl<'a> EndWait<'a> {
     /// Waits a moment for `page`, and keeps new pins off it meanwhile. Otherwise the wait would
     /// never end if each pin of the page began before the previous one ended. If the page is being
-    /// loaded, waits for the load by `load` instead.
+    /// loaded, calls `load` instead, which waits for that load.
     ///
     /// # Errors
     /// [`Error::PageBusy`] if the page has been in use for seconds; those of `load`.
@@ -228,8 +228,8 @@ impl FileState {
     }
 
     /// Refreshes the length like [`refresh_len`](Self::refresh_len). The caller must hold
-    /// `extension`. `load` waits for the load of a page, and may limit this wait. The device's
-    /// other answers are waited for without a limit.
+    /// `extension`. `load` waits for the load of a page, and may limit this wait. All other waits
+    /// for the device have no limit.
     pub(crate) fn refresh_len_in_turn(&self, load: LoadWait) -> Result<u64, Error> {
         let mut end = EndWait::default();
         loop {

@@ -51,7 +51,8 @@ enum Held<'a> {
 trait Other: Send + Sync {
     fn bytes(&self) -> &[u8];
 
-    /// Returns the page independently of its borrow. Most pages keep what they need themselves.
+    /// Makes the page independent of what it borrows. A pinned page then keeps `frames`; other
+    /// pages own what they need already.
     fn own(self: Box<Self>, frames: &Arc<Frames>) -> Box<dyn Other>;
 }
 
@@ -60,8 +61,8 @@ pub(crate) trait Keeper: Send + Sync {}
 
 impl<T: Send + Sync> Keeper for T {}
 
-/// A page of a mapped file, whose mapping may go while the page is pinned. The keeper is dropped
-/// after the pin.
+/// A pinned page of a mapped file. The keeper keeps the file open, because the mapping may be
+/// removed while the page is pinned. The keeper is dropped after the pin.
 struct OfMapping<'a>(PinnedFrame<'a>, usize, Arc<dyn Keeper>);
 
 impl Other for OfMapping<'_> {

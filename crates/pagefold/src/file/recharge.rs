@@ -118,9 +118,9 @@ fn recharge_pausing(
                 Recharge::Held => held = Some(group),
             }
         }
-        // Another thread has such a page isolated, but only for a moment: the thread that has
-        // just loaded the page and is about to list it, or reclaim, which examines it. So this
-        // thread waits, and tries again.
+        // A page is `Held` if another thread has isolated it, but only for a moment: either the
+        // thread that has just loaded the page is about to list it, or reclaim is examining it. So
+        // this thread waits, and tries again.
         let Some(group) = held.and_then(|group| manager.memory.groups.get(group)) else { return Ok(recharged) };
         if !pause(&group) {
             return Ok(recharged);

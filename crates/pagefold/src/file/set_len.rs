@@ -16,11 +16,11 @@
 //!   device, and never for a user of a later page. This matters with `io_timeout`: a reader that
 //!   waits too long for the word reports that the device is silent.
 //! - Z3. Two kinds of bytes past the new end may stay in memory. The first are pages past the end
-//!   that another thread began to use just before the truncation. The second are those in the tail
-//!   of the page with the new end, if this thread couldn't hold that page (Z2). To hold a page that
-//!   isn't in memory, a thread needs the page's word. If the page map has no room for the word,
-//!   another thread may make room and load the page just before the file is truncated. No reader
-//!   finds bytes of either kind, and write-back doesn't write them, because both go by `len`. Both
+//!   that another thread began to use just before the truncation. The second are the bytes in the
+//!   tail of the page with the new end, if this thread couldn't hold that page (Z2). That happens
+//!   if the page isn't in memory, and the page map has no room for the page's word. Then another
+//!   thread may make room and load the page just before the file is truncated. No reader finds
+//!   bytes of either kind, and write-back doesn't write them, because both go by `len`. Both kinds
 //!   are corrected before the file grows again (N3 of `length`).
 //! - Z4. While the file is made longer on its device, other threads may load the page with the old
 //!   end, if it isn't in memory. If another process appends to the page just after such a load, the

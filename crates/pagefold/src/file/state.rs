@@ -21,8 +21,8 @@ use crate::stats::Counters;
 use crate::stats::hits::HitsList;
 use io::{Access, BackingFile, Identity, IoError, uninterrupted};
 
-/// What an open file takes besides its page map, path and handles, rounded up: its state, its
-/// counters, the backend's file, entries in tables.
+/// The bytes that an open file takes besides its page map, path and handles, rounded up: for its
+/// state, its counters, the backend's file, and entries in tables.
 const OPEN_FILE_BYTES: u64 = 1 << 10;
 /// Hits are fastest on a file's first pages, whose page words lie in one run. If enough page words
 /// are free, that run covers this many times the pages that the file has when it is opened
@@ -33,10 +33,10 @@ const PAGES_MIN: u64 = 1 << 18;
 /// The least number of these pages if the file is opened for writing: 64 GiB of 4 KiB pages.
 const WRITER_PAGES_MIN: u64 = 1 << 24;
 
-/// Workers close idle files, which have neither loads nor dirty pages, under a device number of
-/// their own: the device's, with this bit inverted. Such a closing seldom needs the device, so it
-/// doesn't queue behind work for a device that doesn't answer. Its worker isn't one of those whose
-/// progress starts the time of errands in line again (WATCH-3 of `watchdog`).
+/// Workers close an idle file, which has neither loads nor dirty pages, under another device number
+/// than the device's own: this bit of it is inverted. Such a closing seldom needs the device, and
+/// so it doesn't queue behind work for a device that doesn't answer. Nor does its progress start
+/// the time of the device's errands in line again (WATCH-3 of `watchdog`).
 const IDLE: u64 = 1 << 63;
 
 /// The state of one file, identified by device and inode.
@@ -64,8 +64,8 @@ pub(crate) struct FileState {
     /// Whether `set_len` is truncating the file: `len` is lower already, but the file isn't shorter
     /// yet.
     pub(crate) is_cutting: AtomicBool,
-    /// How often a truncation by another process was adopted; the number and the new length of the
-    /// last one, which are set before it is counted (L5 of `write`).
+    /// How often a truncation by another process was adopted. `last_cut` has the number and the new
+    /// length of the last one, and is set before `cuts` counts it (L5 of `write`).
     pub(crate) cuts: AtomicU64,
     pub(crate) last_cut: Mutex<(u64, u64)>,
     pub(crate) writeback: Writeback,
@@ -77,7 +77,8 @@ pub(crate) struct FileState {
     pub(crate) watch: WatchCell<Self>,
     /// The number of open handles.
     pub(crate) handles: AtomicUsize,
-    /// The number of guards that change a page (`PageMut`), and of updates, which may take as long.
+    /// The number of guards that change a page (`PageMut`), and of atomic updates through mappings
+    /// (`space::write`), whose closures may take as long as a guard.
     guards: AtomicUsize,
     /// The number of pages that writes through mappings are making in memory, without a read.
     makers: AtomicUsize,
@@ -232,9 +233,9 @@ impl FileState {
         let mut is_locked = self.is_locked.lock();
         // A handle that is opened concurrently is counted before it locks `is_locked`. So either
         // this thread sees the handle here, or the handle finds the file unlocked, and locks it
-        // again. The thread that drops the last handle and the thread that ends the last such
-        // errand both lock `is_locked` after that. So the later of the two sees that neither a
-        // handle nor an errand is left (Relaxed).
+        // again. The thread that drops the last handle locks `is_locked` after that, and so does
+        // the thread that ends the last such errand. So the later of the two sees that neither a
+        // handle nor an errand is left. Relaxed is enough for `left`.
         let has_errands = self.watch().is_some_and(|watch| watch.left.load(Ordering::Relaxed) > 0);
         if *is_locked && self.handles.load(Ordering::Acquire) == 0 && self.unclean() == 0 && !has_errands {
             writer.unlock();
@@ -295,14 +296,15 @@ impl FileState {
     /// call returns at once. The thread that calls the waker may be the one that completes the
     /// loads, so it must not wait for them, nor for pages in use, nor free very many pages. Until
     /// the worker is done, it keeps the handle's group, and so the Pagefold. So dirty pages are
-    /// written even if the process ends meanwhile. A file without dirty pages or loads doesn't
-    /// queue behind work that may hang on the device: its lock may be wanted elsewhere.
+    /// written even if the process ends meanwhile. The closing of a file without dirty pages or
+    /// loads doesn't queue behind work that may hang on the device (`IDLE`), because another
+    /// process may be waiting for the file's lock.
     pub(crate) fn last_handle_closed(self: &Arc<Self>, group: &Arc<GroupHandle>) {
         let is_idle = self.in_flight.is_empty() && self.unclean() == 0;
         if tasks::is_waking() {
             let (file, group) = (Arc::clone(self), Arc::clone(group));
-            // The handle that is being dropped has a reference to the file. The worker's is the
-            // last one.
+            // The closure runs after the handle that is being dropped has given up its reference to
+            // the file. So the worker gives up the last reference.
             tasks::after_waking(move || file.close_by_worker(group, is_idle));
         } else if is_idle {
             self.release_lock();
@@ -388,7 +390,8 @@ impl Drop for FileState {
         if self.manager.memory.frames.forked() {
             return;
         }
-        // Frees pages that wait to be listed now, rather than when their batch is full.
+        // Lists the pages that still wait in batches to be listed. So the file's pages are freed
+        // below, and not only when their batch is full.
         self.manager.memory.drain_entries();
         // No handle is left, so no page is being loaded. Only a leaked guard can still pin a page.
         // Then the page's frame, and its part of the map, stay forever.

@@ -12,9 +12,10 @@ pub(crate) struct Watch<F> {
     pub(crate) time: Duration,
     pub(crate) device: Arc<Device>,
     pub(crate) file: Weak<F>,
-    /// When the holder of `extension`, the holder of the file's `turn`, and a closing last made
-    /// progress (WATCH-3 of `watchdog`). Each time is written only by the thread that it is named
-    /// for; the time of a closing is also written by the loads that the closing waits for.
+    /// The times at which the holder of `extension` (`length`), the holder of the file's `turn`
+    /// (`cycle`) and a closing (`closing`) last made progress (WATCH-3 of `watchdog`). Each time is
+    /// written only by that thread, except that the loads that a closing waits for also write
+    /// `closing`.
     length: LastTime,
     cycle: LastTime,
     closing: LastTime,
@@ -22,7 +23,8 @@ pub(crate) struct Watch<F> {
     delay: AtomicU8,
     /// The number of closings that wait for `extension`, or hold it.
     closings_at_length: AtomicUsize,
-    /// How many waits of the file's calls were given up and made the device silent.
+    /// How often a call of the file has given up waiting, and thereby begun a silence of the
+    /// device.
     given_up: AtomicU64,
     /// The number of errands that their callers left and that haven't ended.
     pub(crate) left: Arc<AtomicUsize>,
@@ -108,7 +110,7 @@ impl<F> Watch<F> {
         struct Needs<'a, F>(&'a Watch<F>);
         impl<F> Drop for Needs<'_, F> {
             fn drop(&mut self) {
-                self.0.closing.is(self.0.length.get()); // From here on this doesn't count otherwise.
+                self.0.closing.is(self.0.length.get()); // From here on, `last_ms` leaves `length` out.
                 self.0.closings_at_length.fetch_sub(1, Ordering::Relaxed);
             }
         }
@@ -133,8 +135,8 @@ impl<F> Watch<F> {
     /// Marks the device as silent, for a call of the file that gives up waiting, unless `outcome`
     /// shows that the wait is over. In that case returns the outcome.
     pub(crate) fn fall_silent<T>(&self, outcome: impl FnOnce() -> Option<T>) -> Option<T> {
-        // If the device is silent already, its next answer ends the silence. Release pairs with the
-        // Acquire in `load_without_device`.
+        // Counts only if this call begins the silence. A silence that began earlier ends with the
+        // device's next answer. Release pairs with the Acquire in `load_without_device`.
         self.device.fall_silent(|| _ = self.given_up.fetch_add(1, Ordering::Release), outcome)
     }
 

@@ -12,17 +12,19 @@
 //!
 //! # Silence
 //! A device is *silent* from the moment when a call gives up waiting for it until the device
-//! answers any request. A call whose errand no worker has begun waits for a worker, and so not for
-//! the device. Calls that need a silent device fail at once. So a device that stops
-//! answering ties up no more threads than are waiting for it at that moment.
+//! answers any request. A call whose errand no worker has begun waits for a worker, not for the
+//! device. So if that call gives up, the device doesn't become silent. Calls that need a silent
+//! device fail at once. So a device that stops answering ties up no more threads than are waiting
+//! for it at that moment.
 //!
 //! - WATCH-1. While a device is silent, at least one operation is outstanding: a request to the
 //!   device, a worker's errand, or the loading of a page that needs neither a request nor an
 //!   errand, and so ends very soon. Each of these operations ends, and its end clears *silent*. So
 //!   a device is silent no longer than the kernel takes to answer. A write that makes a page in
-//!   memory is no answer: its end clears *silent* only if a call of the file has given up since the
-//!   page's word was put in *loading*, because that call may have waited for this page
-//!   ([`Watch::load_without_device`]). So writers end no silence that began before.
+//!   memory is an exception, because it is no answer of the device. Its end clears *silent* only if
+//!   a call of the file has given up since the page's word was put in *loading*: that call may have
+//!   waited for this page ([`Watch::load_without_device`]). So such a write ends no silence that
+//!   began before it.
 //!
 //!   Before a call gives up, it sets *silent*, and then checks once more whether the operation that
 //!   it waits for is over. The thread that ends the operation first marks the operation as over,
@@ -46,9 +48,9 @@
 //!   again after each answer. The device must be taken for silent only if a request waits for it.
 //!   An errand makes its requests while it holds a lock. Before that, it waits for the lock, whose
 //!   holder may wait for the device, for a page in use, or for memory. So the time of the last
-//!   progress belongs to the lock. Only the lock's holder writes that time: after each answer, and
-//!   at each wait for something else than the device ([`FileState::progresses`]). [`Pace`] says
-//!   whose progress a wait depends on:
+//!   progress is kept for each lock, not for each errand. Only the lock's holder writes that time:
+//!   after each answer, and at each wait for something other than the device
+//!   ([`FileState::progresses`]). [`Pace`] says whose progress a wait depends on:
 //!
 //! | a wait for | starts again with the progress of |
 //! |---|---|
@@ -96,12 +98,13 @@ use io::unless_it_panics;
 const TIME_MAX: Duration = Duration::from_secs(1 << 32);
 /// Before a call gives up waiting for write-back, it gives the flusher time to notice an answer:
 /// timeout / `HEARING_PART`, but at least `HEARING_MIN` and at most `HEARING_MAX`. A thread that
-/// waits for `extension` sleeps for the same part of the timeout at a time, but at least
-/// [`SLICE_MIN`]; if the device is silent, it waits for at most `HEARING_MIN` in all.
+/// waits for `extension` checks again after timeout / `HEARING_PART`, but at least [`SLICE_MIN`]
+/// and at most `HEARING_MAX`. If the device is silent, such a thread waits for at most
+/// `HEARING_MIN` in all.
 const HEARING_PART: u32 = 4;
 const HEARING_MIN: Duration = Duration::from_millis(20);
 const HEARING_MAX: Duration = Duration::from_secs(1);
-/// The least time for which a thread sleeps that waits for `extension`.
+/// The shortest time after which a thread that waits for `extension` checks again.
 const SLICE_MIN: Duration = Duration::from_millis(1);
 
 thread_local! {
@@ -154,13 +157,14 @@ impl Wait {
         Self { start_ms: now_ms }
     }
 
-    /// Returns the rest of a timeout of `time`. It starts again at `last_ms`.
+    /// Returns what is left of a timeout of `time`. The timeout starts again at `last_ms`, the time
+    /// of the last progress.
     fn rest(&mut self, time: Duration, last_ms: u64, now_ms: u64) -> Duration {
         self.start_ms = self.start_ms.max(last_ms);
         time.saturating_sub(Duration::from_millis(now_ms.saturating_sub(self.start_ms)))
     }
 
-    /// Doesn't count time that has passed (WATCH-4).
+    /// Leaves `time`, which has passed, out of the timeout (WATCH-4).
     fn leave_out(&mut self, time: Duration) {
         self.start_ms += time.as_millis() as u64;
     }
@@ -288,7 +292,7 @@ impl<T> Errand<T> {
             let is_over = || matches!(*self.stage.lock(), Stage::LeftAndOver).then_some(());
             let _ = watch.give_up(file, is_over);
         }
-        Err(file.device_timeout()) // The result was dropped in any case.
+        Err(file.device_timeout()) // If the errand is over by now, `end` has dropped its result.
     }
 }
 
@@ -362,8 +366,8 @@ impl FileState {
         self.was_answered(Pace::Cycle);
     }
 
-    /// Calls `wait`, which may wait for memory. If the caller holds `extension` (`turn`), this time
-    /// doesn't count for the threads that wait for `extension` (WATCH-3).
+    /// Calls `wait`, which may wait for memory. If `turn` is set, the caller holds `extension`, and
+    /// this time doesn't count for the threads that wait for `extension` (WATCH-3).
     pub(crate) fn wait_for_memory<T>(&self, turn: bool, wait: impl FnOnce() -> T) -> T {
         let _delayed =
             self.watch().filter(|_| turn).map(|watch| watch.delayed(Delay::Memory, || self.manager.memory.now_ms()));
@@ -393,9 +397,9 @@ impl FileState {
         paused
     }
 
-    /// Lets a worker call `what`, which may wait for the device. The worker's progress starts the
-    /// time of errands in line again (WATCH-3). `what` notes that it is done
-    /// ([`worker_progresses`](Self::worker_progresses)).
+    /// Has a worker call `what`, which may wait for the device. The worker's progress starts the
+    /// time of errands in line again (WATCH-3). `what` must call
+    /// [`worker_progresses`](Self::worker_progresses) when it is done.
     ///
     /// # Errors
     /// The system's, if the workers can't be started.

@@ -37,7 +37,8 @@ impl Parts {
         self.charged.load(Ordering::Relaxed)
     }
 
-    /// Changes the number of charged parts, unless another thread was faster.
+    /// Changes the number of charged parts from `from` to `to`. Returns false if the number isn't
+    /// `from` any more.
     pub(crate) fn change(&self, from: u64, to: u64) -> bool {
         // AcqRel pairs with itself: a thread that lowers the number, and then uncharges a page,
         // does so after the thread that raised the number has charged that page.

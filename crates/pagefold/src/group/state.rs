@@ -73,8 +73,8 @@ pub(crate) struct GroupState {
     pub(crate) dirt: GroupDirt,
     /// The outcome of reclaim's recent looks at the group's pages.
     pub(crate) walk: Walk,
-    /// Anonymous pages that were charged, and that were uncharged. Counted per thread, because
-    /// every first touch counts one.
+    /// Charged pages of spaces on no list, and metadata: how many there were so far, and how many
+    /// were uncharged or listed since. Counted per thread, because every first touch counts one.
     anonymous: ThreadCounter,
     anonymous_gone: ThreadCounter,
     /// Pages of the group in swap slots.
@@ -242,7 +242,7 @@ impl GroupState {
         got
     }
 
-    /// Returns the number of charged pages of spaces, which are on no list.
+    /// Returns how many charged pages are on no list because they are pages of spaces, or metadata.
     pub(crate) fn anonymous(&self) -> u64 {
         let gone = self.anonymous_gone.sum();
         self.anonymous.sum().saturating_sub(gone)
@@ -313,7 +313,8 @@ impl GroupState {
         beside_reserve(max, max.saturating_sub(self.charged()))
     }
 
-    /// Creates the arrival of a file's page, given the shadow that the page left behind.
+    /// Creates the arrival of a file's page, given the shadow that the page left behind. If a
+    /// reader advised that it reads `in_sequence`, the page counts as new, without an interval.
     pub(crate) fn arrival(&self, owner: u32, shadow: u64, in_sequence: bool) -> Arrival {
         let history = self.history(shadow);
         let history =
@@ -359,8 +360,8 @@ impl GroupState {
         History { interval: shadow.interval.after_refault(age, now.chance(age)), origin, is_refault: true }
     }
 
-    /// Returns the group's time. It reads counters that all of the group's threads write, so the
-    /// time is read once for each batch of pages.
+    /// Returns the group's time. This reads counters that all of the group's threads write to, so
+    /// callers read the time once for each batch of pages.
     pub(crate) fn now(&self) -> Now {
         self.clock.now(self.charged_for_pages())
     }

@@ -9,8 +9,7 @@
 //! most an eighth of its limit, and the group's statistics leave them out. Small groups have no
 //! stocks.
 //!
-//! Before a thread evicts a page, it takes charges from other CPUs' stocks. It does so in two
-//! cases:
+//! In two cases, a thread takes charges from other CPUs' stocks before it evicts a page:
 //! - The limit is reached.
 //! - The thread lost a race for the counter, and less of the limit was left than all stocks may
 //!   hold.

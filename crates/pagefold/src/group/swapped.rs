@@ -100,7 +100,8 @@ impl Swapped {
         self.in_use.store(self.pages(), Ordering::Relaxed);
     }
 
-    /// Returns whether exchanges took slots beyond the limit. Then slots in stock must not be used.
+    /// Returns whether more slots are charged than the limit allows, because exchanges took them or
+    /// the limit was lowered. Then slots in stock must not be used.
     pub(crate) fn is_beyond_max(&self) -> bool {
         let max = self.max();
         max != u64::MAX && self.pages() > max
@@ -148,8 +149,8 @@ impl Swapped {
     pub(crate) fn was_written(&self, result: Result<(), SwapOutError>) {
         let failure = match result {
             Err(SwapOutError::WriteFailed { area, error }) => Some((area, error)),
-            // No area has room, perhaps because an area that failed isn't tried now. So nothing was
-            // written.
+            // No area has room, perhaps because an area that failed isn't tried now. Nothing was
+            // written, so the previous result stays.
             Err(SwapOutError::Full) => return,
             Ok(()) if !self.has_failed.load(Ordering::Relaxed) => return,
             Ok(()) => None,

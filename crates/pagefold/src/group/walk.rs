@@ -1,5 +1,5 @@
-//! The outcome of reclaim's looks at a group's pages, kept so that a walk in vain isn't repeated
-//! for each batch.
+//! A *walk* is a series of looks at a group's pages, in which reclaim searches for pages to evict.
+//! Its outcome is kept so that a walk in vain isn't repeated for each batch.
 //!
 //! A look is in vain if it frees no page. The looks in vain are counted since a page was last
 //! freed. Once reclaim has looked at every page in vain, it evicts even pages that are used again

@@ -12,7 +12,7 @@ pub(crate) type Batch<const N: usize> = ArrayVec<IsolatedFrame, N>;
 /// Frames whose pages are gone, but that are still on their lists.
 pub(crate) type Gone<'a> = ArrayVec<OwnedFrame<'a>, BATCH_MAX>;
 
-/// Passes frames to `act` in parts: those for which `key` returns the same, together.
+/// Divides frames into parts for which `key` returns the same, and passes each part to `act`.
 pub(crate) fn divide<K: PartialEq, const N: usize>(
     mut frames: Batch<N>,
     key: impl Fn(&IsolatedFrame) -> K,

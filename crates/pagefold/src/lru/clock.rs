@@ -7,8 +7,8 @@
 //!
 //! Frames and shadows keep times in few bits: in *units* of 2^`shift` loads, modulo a power of two.
 //! A unit is about 1/256 of the group's size. If the size becomes less than 16 units or more than
-//! 2,048 units, the unit changes. Each time that was kept in the old unit is then read wrongly
-//! once: the page seems older or younger than it is.
+//! 2,048 units, the unit changes. A time that was kept in the old unit is then misread once: the
+//! page seems older or younger than it is.
 //!
 //! All of a group's CPUs write to the cache line of the clock's counters. So a CPU reads the
 //! counters only once for each batch of pages. In a large group with several stripes, each stripe
@@ -20,7 +20,8 @@
 use sync::CachePadded;
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Bits of the time that a frame keeps, and of those that a shadow keeps.
+/// The numbers of bits that hold the time of the last use in a frame and in a shadow, and the count
+/// of evictions in a shadow ([`Now::left`]).
 pub(crate) const STAMP_BITS: u32 = 14;
 pub(crate) const SHADOW_STAMP_BITS: u32 = 15;
 pub(crate) const LEFT_BITS: u32 = 16;

@@ -37,7 +37,8 @@ impl Patience {
         Self { pages: charged / share, share }
     }
 
-    /// Returns whether a group with a limit of `max` pages allows that so many pages wait.
+    /// Returns whether a batch of `waiting` pages may wait for more pages, in a group with a limit
+    /// of `max` pages.
     fn allows(self, waiting: usize, max: u64) -> bool {
         (waiting as u64) < self.pages.min(max / self.share)
     }

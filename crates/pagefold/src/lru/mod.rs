@@ -29,9 +29,9 @@
 //!   Once main is full, a page gets in only if it wins a *challenge*.
 //! - **challenge**: the page is compared with up to two pages from the end of main. A page of main
 //!   is *beaten*, and loses its place, if it meets two conditions: it wasn't used since reclaim
-//!   last looked at it, and its expected interval is longer than the challenger's. The first page
-//!   that meets both is beaten; if none does, the challenger loses. A page is expected to keep its
-//!   mean interval. Once its age is twice the mean, its age takes the place of the mean
+//!   last looked at it, and its expected interval is longer than the challenger's mean interval.
+//!   The first page that meets both is beaten; if none does, the challenger loses. The expected
+//!   interval of a page is its age, except that it is the mean interval while mean ≤ age < 2 × mean
 //!   (`interval`). If the pages don't cost the same to bring back, each interval is divided by its
 //!   page's cost (`cost`).
 //! - A **shadow** stays in the page's word when the page is evicted. It holds the page's mean
@@ -57,11 +57,11 @@
 //!
 //! *What concurrency does to the order.* The order differs in three ways from the order of a single
 //! list. Pages enter the lists in batches, one batch for each CPU (`entry_batches`). Reclaim cuts
-//! off up to 1/128 of a stripe's pages at a time. Each stripe decides on its own pages only. Pages
-//! that wait in a batch can't be evicted, so a full group has less memory for its other pages: if a
-//! batch may have a 128th of the group instead of a 256th, loops miss up to 4 % more. With one
-//! thread, the product misses at most 2 % more often than the simulated policy on each of 21
-//! traces.
+//! pages off a stripe in batches (`Stripe::batch`). Each stripe decides on its own pages only.
+//! Pages that wait in a batch can't be evicted, so a full group has less memory for its other
+//! pages: if a batch may have a 128th of the group instead of a 256th, loops miss up to 4 % more.
+//! With one thread, the product misses at most 2 % more often than the simulated policy on each of
+//! 21 traces.
 //!
 //! **Stripes.** A group that many CPUs use has several sets of these lists, called stripes, so that
 //! CPUs mostly touch their own pages. A page is listed in the stripe of the CPU that loaded it, and
@@ -103,8 +103,9 @@ use crate::lru::stripe::{Forecast, Stripe};
 const STRIPE_CPUS: usize = 4;
 /// A group gets its stripes when it has at least this many pages for each.
 const STRIPE_PAGES: usize = 64;
-/// If each stripe has at least this many pages, the group loads few pages between two batches of
-/// one stripe: about 32 for each stripe, which is at most 1/16 of the group's size.
+/// If each stripe has at least this many pages, the time of a stripe's last batch is recent enough.
+/// Between two batches of a stripe, the group loads about 32 pages for each of its stripes, which
+/// is at most 1/16 of the group's size.
 const RECENT_PAGES: u64 = 512;
 /// A CPU reclaims from another stripe once in this many turns.
 const OWN_TURNS: usize = 8;

@@ -1,5 +1,5 @@
-//! What a stripe's recent loads tell about the workload, for `stats()`: its pattern, and what a
-//! tenth more or less memory would change.
+//! Running means over a stripe's recent loads. From these, `stats()` infers the workload's pattern,
+//! and estimates what a tenth more or less memory would change.
 //!
 //! *More memory.* If the window were longer, the pages that come back soon after they left the
 //! window would still be in memory. If main were longer, it would hold pages that lost their
@@ -78,15 +78,15 @@ impl Outlook {
         f64::from(self.from[origin as usize].load(Ordering::Relaxed)) / f64::from(ONE)
     }
 
-    /// Returns how many loads `pages` / 10 more pages would have avoided, as a fraction of all
-    /// loads.
+    /// Estimates how many loads a tenth more memory (`pages` / 10 pages) would have avoided, as a
+    /// fraction of all loads.
     pub(crate) fn more(&self, pages: usize) -> f64 {
         let lost = f64::from(self.lost.load(Ordering::Relaxed)) / f64::from(ONE);
         self.soon().max(self.uses(pages).min(lost))
     }
 
-    /// Returns how many loads `pages` / 10 fewer pages would have added, as a fraction of all
-    /// loads.
+    /// Estimates how many loads a tenth less memory (`pages` / 10 pages) would have added, as a
+    /// fraction of all loads.
     pub(crate) fn less(&self, pages: usize) -> f64 {
         self.soon().max(self.uses(pages))
     }

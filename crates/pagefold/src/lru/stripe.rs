@@ -442,9 +442,9 @@ impl Stripe {
     /// stripe, the minimum is 1/`WRITE_SHARE` of its pages.
     ///
     /// A thread frees all pages that it wants from one stripe. The more stripes a group has, the
-    /// fewer pages are in a stripe, and the larger is the part of them that the thread frees. So
-    /// the limit on a pass grows with the number of stripes: one large pass writes less often than
-    /// many small ones to cache lines that the stripe's CPUs share.
+    /// fewer pages a stripe has. A limit in proportion to the stripe's pages would split the work
+    /// into many small passes, and each pass writes to cache lines that the stripe's CPUs share. So
+    /// the limit is in proportion to the pages of up to `STRIPES_A_STEP` stripes.
     pub(crate) fn batch(&self, wanted: usize, writes: bool) -> usize {
         let (pages, stripes) = (self.pages(), self.of.load(Ordering::Relaxed));
         let least = if writes && wanted > 1 { WRITE_BATCH.min(pages / WRITE_SHARE).max(1) } else { 1 };

@@ -11,9 +11,9 @@
 //! moderate distances, and then no more. Then all pages of main were used not long ago, so no
 //! challenge is won. In this case the savings of a place are compared:
 //! - Suppose that a share s of the loads bring back a page that was among the last d to leave the
-//!   window. Then one place more in the window would save s / d of a load in each load.
+//!   window. Then one more place in the window would save s / d loads per load.
 //! - Suppose that the pages at main's end are used again after e loads. Then one place less in main
-//!   would cost 1 / e of a load in each load.
+//!   would cost 1 / e loads per load.
 //!
 //! So the window grows if s / d > 1 / e, that is, if s × e > d. In a loop, all pages come back at
 //! the same distance, e. If e > d, no page is among the last d, so s = 0. If e ≤ d, then s × e ≤ d,
@@ -149,9 +149,9 @@ impl Window {
         self.set_target(self.target(), pages);
     }
 
-    /// Notes whether a pass met pages that were read ahead and not used yet, and so spared them
-    /// (`any`). `outside` is the number of pages outside main. As long as there are such pages,
-    /// main doesn't take their room back.
+    /// Notes a pass: whether it spared pages that were read ahead and haven't been used yet
+    /// (`any`), and the number of pages outside main (`outside`). While passes spare such pages,
+    /// main doesn't take back the room that these pages have.
     pub(crate) fn spared(&self, any: bool, outside: usize) {
         let ahead = self.ahead.load(Ordering::Relaxed);
         let next = if any { outside.saturating_sub(self.target()) } else { ahead - ahead.div_ceil(FORGETS_AHEAD) };
@@ -221,8 +221,8 @@ impl Window {
         self.shrink();
     }
 
-    /// Notes that `pages` new pages leave the window that weren't used in it: they gain nothing
-    /// from it.
+    /// Notes that `pages` new pages leave the window unused. Such pages gain nothing from a longer
+    /// window.
     pub(crate) fn left_unused(&self, pages: usize) {
         if pages > 0 {
             let unused = self.unused.fetch_add(pages, Ordering::Relaxed) + pages;

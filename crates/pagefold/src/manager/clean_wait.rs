@@ -24,7 +24,7 @@ const IN_VAIN_MAX: Duration = Duration::from_secs(4);
 /// `PAUSE_MAX`. Attempts are costly.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
-/// How often the flusher is asked.
+/// The time between two requests to the flusher.
 const LOOK: Duration = Duration::from_millis(2);
 
 /// The wait of one call.

@@ -1,6 +1,7 @@
-//! The state that all handles of one Pagefold share, in four parts. What needs several of them is
-//! here: a thread that takes a frame may have to evict a page, for which the page may have to be
-//! swapped out, or the thread may have to wait until dirty pages of files are written.
+//! The state that all handles of one Pagefold share, in four parts. This folder has the operations
+//! that need several of the parts. For example, a thread that takes a frame may first have to evict
+//! a page. To evict it, the thread may have to swap the page out, or wait until dirty pages of
+//! files are written back.
 
 pub(crate) mod clean_wait;
 pub(crate) mod file_io;

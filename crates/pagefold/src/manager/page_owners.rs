@@ -70,8 +70,9 @@ struct Place {
     /// The group of that space. Stays when the place is emptied, because parts of the segment may
     /// still have to be uncharged (`manager::parts`).
     group: AtomicU32,
-    /// Whether the group has noted that parts of the segment may be idle. While the map is in the
-    /// group's list of maps, changed under the lock of that list (P3 of `manager::parts`).
+    /// Whether parts of the segment may be idle. Set while the page map is in its group's list of
+    /// maps that may have idle parts. Changed only under that list's lock, as long as the group has
+    /// the map (P3 of `manager::parts`).
     has_idle: AtomicBool,
 }
 type Part = [Place; PART_PLACES];

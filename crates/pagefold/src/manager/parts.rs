@@ -1,5 +1,6 @@
-//! Charges parts of page maps to groups: the parts with the words of spaces' pages. They are also
-//! charged to the budget, as those of files are. A group counts them as metadata (`charge_pages`).
+//! Charges parts of page maps (chunks of `frames`) to groups. All parts are charged to the budget.
+//! A part that holds page words of a space is also charged to the space's group, which counts it as
+//! metadata (`charge_pages`).
 //!
 //! | | |
 //! |---|---|
@@ -12,33 +13,35 @@
 //! several groups share them: the system pages that hold the states of parts (`chunks` of
 //! `frames`), and the places of regions (`page_owners`).
 //!
-//! - P1. A group's count of parts (`group::parts`) is that of the parts that are paid for
-//!   (`frames::Payment`), and of charges in the hands of threads. So a group that has a part isn't
-//!   forgotten, and its number isn't reused.
-//! - P2. The pages charged for the parts are those that the parts need together, rounded up. If a
+//! - P1. A group's count of parts (`group::parts`) includes each part that is paid for
+//!   (`frames::Payment`), and each charge that a thread holds for a part that it is about to make.
+//!   So a group that has a part isn't forgotten, and its number isn't reused.
+//! - P2. For its parts, a group is charged ⌈count × size of a part / size of a page⌉ pages. So if a
 //!   page is larger than a part, several parts share a page. A thread charges the page before it
 //!   raises the count, and uncharges it after it has lowered the count.
-//! - P3. While a map is in its group's list of maps to be looked at, the map's place has a mark.
-//!   The list and the mark change together, under the lock of the list. A thread that has freed
-//!   pages of a part, or has ended a load without a page, and finds the part idle, adds the map to
-//!   the list, unless the map has the mark. A thread that is about to look at a map first takes it
-//!   off the list, with the mark. Each has a fence, so the second one finds the part idle, or the
-//!   first one finds the mark cleared:
+//! - P3. A group lists those of its maps that may have idle parts (`group::parts`). While a map is
+//!   listed, its place (`page_owners`) has a mark. The list and the mark change together, under the
+//!   list's lock. A thread that finds a part idle, after it has freed pages of the part or ended a
+//!   load without a page, lists the map, unless the map has the mark. A thread that is about to
+//!   look for idle parts of a map first takes the map off the list, and clears the mark. Each
+//!   thread has a fence between its two steps. So if the first thread still sees the mark, the
+//!   second one finds the part idle:
 //!   ```text
 //!     frees the last page                    looks at the map
 //!       the part's count = 0                   the place: not noted
 //!       fence                                  fence
 //!       the place: noted already?              the parts' counts
 //!   ```
-//!   By the time of the look, the map may have gone, and its words may belong to a map of another
-//!   group. Then the look gives back idle parts of that group, to which they are charged, and
-//!   leaves that group's list and mark alone.
+//!   By the time that the second thread looks, the map may have gone, and its words may belong to a
+//!   map of another group. Then the thread gives back idle parts of that map, uncharges them from
+//!   that group, and leaves that group's list and mark alone.
 //!
 //!   A few idle parts aren't noted: one that the system has refused to take back; one that another
-//!   thread was about to use when the last page left it, but then didn't; one whose load a panic of
-//!   a backend ended; and, if a page is larger than a part, what a look leaves of a page. These are
-//!   found by the look at all maps that a thread takes when nothing else can be reclaimed, and
-//!   again before a call fails.
+//!   thread was about to use when its last page left, but then didn't use; one whose load ended
+//!   with a panic of a backend; and, if a page is larger than a part, parts that a thread leaves
+//!   because it has given back as many as fit into the pages that it wanted. A thread finds these
+//!   parts when it looks at all maps. It does so when nothing else can be reclaimed, and again
+//!   before a call fails.
 
 use frames::{BeginLoad, MapPart, PageMap, Payment, Unpaid};
 use sync::atomic::{Ordering, fence};
@@ -63,8 +66,9 @@ impl Drop for PartCharge<'_> {
 }
 
 impl Manager {
-    /// Begins to load a page of a space of `group`, which is to be made. If this makes a part of
-    /// the page map, uses up `charge`, or else charges the part to the group without reclaim.
+    /// Begins to load a page of a space of `group`, and makes the page's part of the page map if
+    /// the part is missing. Pays for the part with `charge` or, if that is `None`, charges the part
+    /// to the group without reclaim.
     ///
     /// # Errors
     /// If that charge fails. The caller then charges a part by other means, and tries again.
@@ -90,12 +94,12 @@ impl Manager {
     }
 
     /// Charges a part to a group, and reclaims if need be, as for a page. The caller has taken
-    /// `isolated` pages of the group off their lists. It holds no page word, unless it moves pages:
-    /// then it holds words at their new place. A thread that waits for one of these holds no memory
-    /// and no other page word.
+    /// `isolated` pages of the group off their lists. The caller must hold no page word, with one
+    /// exception: while it moves pages, it holds the words at the pages' new addresses. A thread
+    /// that waits for one of these words holds no memory and no other page word.
     ///
     /// # Errors
-    /// [`Error::LimitReached`]; also, without waiting any longer, once `is_needed` returns false.
+    /// [`Error::LimitReached`] if nothing can be reclaimed, or once `is_needed` returns false.
     pub(crate) fn charge_part<'a>(
         &'a self,
         group: &'a GroupState,
@@ -109,7 +113,8 @@ impl Manager {
         self.charge_part_by(group, |pages| self.memory.try_charge_pages(group, pages).then_some(()).ok_or(())).ok()
     }
 
-    /// Charges a part, with `charge` for the pages that it needs beside those of the other parts.
+    /// Charges a part. Calls `charge` to charge the pages that the part needs beyond those that are
+    /// charged for the group's other parts.
     fn charge_part_by<'a, E>(
         &'a self,
         group: &'a GroupState,
@@ -264,7 +269,8 @@ impl Manager {
         pages
     }
 
-    /// Does the same, but looks at each of the group's maps once, even at those that weren't noted.
+    /// Gives back idle parts like [`reclaim_idle_parts`](Self::reclaim_idle_parts), but looks at
+    /// each of the group's maps once, even at those that weren't noted.
     pub(crate) fn reclaim_all_idle_parts(&self, group: &GroupState, wanted: u64) -> u64 {
         let (mut pages, mut from) = (0, 0);
         while pages < wanted

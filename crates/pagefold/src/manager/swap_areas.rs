@@ -29,7 +29,7 @@ impl Manager {
         self.add_swap_and_stock(area, || self.stock_new_area())
     }
 
-    /// [`add_swap`](Self::add_swap), with the function that fills the stock of a compressed area.
+    /// Does the work of [`add_swap`](Self::add_swap). `stock` fills the stock of a compressed area.
     fn add_swap_and_stock(&self, area: SwapArea, stock: impl FnOnce() -> Result<(), Error>) -> Result<u32, Error> {
         self.refuse_child()?;
         let options = area.options;
@@ -68,9 +68,9 @@ impl Manager {
         removed.map(|bytes| self.memory.frames.budget().uncharge(bytes))
     }
 
-    /// Fills the stocks of compressed areas, before pages are reclaimed. The caller must have no
-    /// page isolated. Returns whether a stock isn't full and will be tried again shortly: another
-    /// thread is filling it, or the pause after a failure isn't over.
+    /// Fills the stocks of compressed areas. The caller is about to reclaim, and must have no page
+    /// isolated. Returns true if a stock isn't full and this call drained no extent to fill it:
+    /// another thread is filling a stock or making room, or the pause after a failure isn't over.
     pub(crate) fn stock_up_swap(&self) -> bool {
         if !self.memory.swaps() || self.swapping.areas.stock_up() {
             return false;
@@ -112,11 +112,11 @@ impl Manager {
         self.swapping.swap_out(&self.memory, group, pages, need, now)
     }
 
-    /// Brings the outgoing page back after the incoming page didn't come in, if there is memory for
-    /// it.
+    /// Ends an exchange whose incoming page didn't come in. If there is memory, brings the outgoing
+    /// page back.
     pub(crate) fn undo_exchange(&self, exchange: Exchange<'_>) {
-        // Ended first, because no thread needs to wait for the rest. If that fails, the page stays
-        // in its slot, which does no harm.
+        // The exchange ends first, because no thread needs to wait for the rest. If the swap-in
+        // fails, the page stays in its slot, which does no harm.
         let gone = exchange.end();
         let _ = self.spaces.swap_in(gone.number());
     }

@@ -1,4 +1,5 @@
-//! The only way to get a frame: it is charged to a group, after reclaim if there is no free frame.
+//! Takes frames and charges them to groups, after reclaim if memory is short. All frames come from
+//! here, except those to which pages in memory are moved.
 
 use std::time::Duration;
 
@@ -162,8 +163,9 @@ impl Manager {
         give: impl FnMut(ChargedFrame<'a>),
     ) -> Result<(), Short> {
         if !self.memory.charges.has(group.id, wanted as u64) {
-            // Called before more is charged. The charges of the pages that this frees go to this
-            // CPU's stock. So the group's counter, which all CPUs share, may not have to change.
+            // Reclaims first, and charges afterwards: the charges of the pages that reclaim frees
+            // go to this CPU's stock. So the group's counter, which all CPUs share, may not have to
+            // change.
             self.keep_reserves(group);
         }
         self.frames_of_reserve(group, wanted, give)
@@ -201,7 +203,7 @@ impl Manager {
         }
     }
 
-    /// Returns whether a group that can't get a frame may get one without any pin being dropped.
+    /// Returns whether a group that can't get a frame now may get one even if no pin is dropped.
     pub(crate) fn may_find_room(&self, group: &GroupState) -> bool {
         self.memory.drain_entries();
         let whose = (group.charged() >= group.max()).then_some(group);
@@ -271,7 +273,8 @@ impl Manager {
         self.await_landings_if(landings, || self.in_flight(group))
     }
 
-    /// As [`await_landings`](Self::await_landings), while `are()` returns that pages are in flight.
+    /// Does the work of [`await_landings`](Self::await_landings). `are` returns whether pages are
+    /// in flight.
     pub(crate) fn await_landings_if(&self, landings: &mut Landings, are: impl FnOnce() -> bool) -> bool {
         self.memory.drain_entries();
         let are = landings.turns < LANDING_TURNS && are();
@@ -283,11 +286,11 @@ impl Manager {
     }
 }
 
-/// How often `await_landings` waits for pages in flight: for a millisecond each time, beside what
-/// the caller's own attempts take.
+/// The most times that `await_landings` waits for pages in flight during one call of its caller.
+/// Each time takes a millisecond, besides the time of the caller's own attempts.
 const LANDING_TURNS: u32 = 200;
 
-/// What a call that may wait for pages in flight remembers.
+/// The state of a call that may wait for pages in flight.
 #[derive(Debug)]
 pub(crate) struct Landings {
     turns: u32,

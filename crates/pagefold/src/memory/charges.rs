@@ -1,5 +1,5 @@
-//! Charges pages of files and of spaces to groups, and holds charges that an error or a panic may
-//! still take back.
+//! Charges pages of files and of spaces to groups. The types here hold a charge until the page or
+//! the metadata exists. If an error or a panic drops them earlier, they uncharge.
 //!
 //! If a group's limit is large enough, CPUs keep stocks of charges that were made to the group in
 //! advance (`stocks`). Then a page takes its charge from the CPU's stock, and the group's counter

@@ -7,8 +7,9 @@ use sync::lock::{Condvar, Mutex};
 #[derive(Debug, Default)]
 pub(crate) struct Doorbell {
     asked: AtomicBool,
-    /// The group of the last request. Other groups that are short of pages repeat their request
-    /// with the next frame that they take.
+    /// The group of the last request that was accepted. While a request is pending, others are
+    /// dropped. A group that is still short of pages repeats its request with the next frame that
+    /// it takes.
     last: AtomicU32,
     stop: Mutex<bool>,
     rung: Condvar,
@@ -18,8 +19,8 @@ pub(crate) struct Doorbell {
 impl Doorbell {
     /// Asks the reclaimer to look at the reserves of this group and of the whole budget.
     pub(crate) fn ring(&self, group: u32) {
-        // Relaxed, with a load first: the request is a hint, repeated with every frame that is
-        // taken while a reserve is short.
+        // Relaxed: the request is a hint, repeated with every frame that is taken while a reserve
+        // is short. The load comes first because a swap takes the cache line from other CPUs.
         if !self.asked.load(Ordering::Relaxed) && !self.asked.swap(true, Ordering::Relaxed) {
             self.last.store(group, Ordering::Relaxed);
             let _stop = self.stop.lock();

@@ -56,7 +56,7 @@ const LIMIT_SHARE: u64 = 4;
 /// ensure F3.
 struct Landing {
     charge: ChargedPages,
-    /// The bytes of the run that the file had, as far as was known at the launch.
+    /// The number of the run's bytes that the device had, as far as was known at the launch.
     expected: usize,
     purpose: Purpose,
     /// The user advised that the file is read in sequence. The pages then enter memory without
@@ -276,9 +276,9 @@ impl Landing {
             }
         }
         drop(run);
-        // If the file is being closed, the closing waits for this load (WATCH-3 of `watchdog`). Any
-        // other thread that waits for it notes the answer itself. Acquire, as in all loads of the
-        // number of handles.
+        // If the file has no handle, its closing may be waiting for this load, so this thread notes
+        // progress for the closing (WATCH-3 of `watchdog`). Any other thread that waits for the
+        // load notes the answer itself. Acquire, as in all loads of the number of handles.
         if self.file.handles.load(Ordering::Acquire) == 0 {
             self.file.progresses(Pace::Closing);
         }
@@ -291,8 +291,8 @@ impl Landing {
         answers.heard(); // After all waiting threads were told (WATCH-1 of `watchdog`).
     }
 
-    /// Puts the pages into memory, up to the file's actual end. A run that was loaded for a future
-    /// has one page: pins this page, and returns the pin.
+    /// Puts the run's pages into memory, up to the file's actual end. If the run was loaded for a
+    /// future, it has one page. In this case, also pins that page and returns the pin.
     fn publish(&mut self, run: &mut LoadingRun, got: usize) -> Option<frames::KeptPin> {
         let Self { charge, expected, purpose, sequential, file, .. } = self;
         let (group, page_bytes) = (Arc::clone(charge.group()), file.page_bytes() as usize);
@@ -300,7 +300,8 @@ impl Landing {
         // If the file is shorter than was known, pages are left over. Threads that wait for such a
         // page look it up again, and then find the new length.
         let came = run.pages().enumerate().take_while(|&(at, _)| whole(got, at) >= whole(*expected, at)).count();
-        // A thread that finds one of the pages also finds it counted.
+        // The pages are counted before they are published. So a thread that finds one of them also
+        // finds it counted.
         let ahead = matches!(purpose, Purpose::ReadAhead(_));
         for counters in [&*file.counters, &group.counters] {
             counters.loaded_run(came as u64, got.min(came * page_bytes), ahead);

@@ -24,8 +24,8 @@ use crate::stats::Counters;
 use crate::timers::counted_wait;
 use io::{Helping, IoError, read_full};
 
-/// How often a page is loaded again because the file became shorter meanwhile. Without a limit,
-/// other processes could keep a reader here forever.
+/// The most times that a thread loads a page again because the file has become shorter. Without a
+/// limit, other processes could keep a reader here forever.
 const SHORT_ATTEMPTS: u32 = 8;
 
 /// The outcome of a load.
@@ -307,10 +307,10 @@ impl Handle {
         }
         // `want` was compared with the file's length before the read. If the file has been cut off
         // within this page since, `expected` may be only the number of bytes that are left, and
-        // zeros follow them in the frame. So `want` is compared again. This comparison is right: a
-        // cut lowers the length before it lowers `disk_len`, which `expected` comes from (N6 of
-        // `length`), and the file can't grow within this page while the page's word is in *loading*
-        // (N3).
+        // zeros follow them in the frame. So `want` is compared with the length again. This
+        // comparison can't miss the cut: a cut lowers the length before it lowers `disk_len`, from
+        // which `expected` was computed (N6 of `length`). And the file can't grow within this page
+        // while the page's word is in *loading* (N3).
         let there = self.clip_want(page, want);
         Ok(Loaded::Page(there, self.publish(loading, frame, got, matches!(want, Want::Pin))))
     }

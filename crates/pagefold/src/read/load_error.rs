@@ -4,8 +4,8 @@ use frames::LoadFailure;
 
 use io::IoError;
 
-/// Encodes an [`IoError`] as the number that waiting threads get. Error numbers of the system are
-/// positive.
+/// Encodes an [`IoError`] as a number for the waiting threads: the system's error number, which is
+/// positive, or −1 if the error has none.
 pub(crate) fn encode(error: IoError) -> LoadFailure {
     LoadFailure(error.errno().unwrap_or(-1))
 }

@@ -1,5 +1,5 @@
-//! The path of a read: page by page, from memory where possible. Pages that aren't in memory are
-//! loaded by `load`.
+//! Reads a file's bytes, page by page, and pins pages. This module serves pages that are in memory;
+//! `load` loads the others.
 
 mod advise;
 pub(crate) mod call;
@@ -27,7 +27,8 @@ enum Beyond {
     Nothing,
     /// The file has grown here.
     Grown,
-    /// This many bytes past the known end, which were read without keeping the page.
+    /// The file has grown, but Pagefold can't adopt its new length now. This many bytes past the
+    /// known end were read directly from the file.
     Apart(usize),
 }
 
@@ -93,7 +94,8 @@ impl Handle {
     /// Reads bytes like [`read_in_call`](Self::read_in_call), but blocks no thread.
     pub(crate) async fn read_async(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
         let page_bytes = self.file.page_bytes();
-        // Where in `buf` the bytes begin that were copied from the page with the file's end.
+        // `done` bytes were copied. If the last of them came from the page with the file's end,
+        // `last` is the position in `buf` at which that page's bytes begin.
         let (mut done, mut last) = (0, None);
         while done < buf.len() {
             let Some(at) = offset.checked_add(done as u64) else { break };
@@ -206,10 +208,10 @@ impl Handle {
 
     /// Does the work of [`read_in_memory`](Self::read_in_memory). `len` returns the file's length.
     ///
-    /// The caller has compared the range with the length, but the file may be cut off within the
-    /// page since. A cut lowers the length before it zeroes the page from the new end on (Z1 of
-    /// `set_len`, N6 of `length`). So if zeros were copied that aren't the file's, the length that
-    /// this function finds after the copy is below the end of the range.
+    /// The caller has compared the range with the file's length, but since then the file may have
+    /// been cut off within the page. A cut lowers the length before it zeroes the page from the new
+    /// end on (Z1 of `set_len`, N6 of `length`). So if this function has copied such zeros, it then
+    /// finds a length below the end of the range, and returns false.
     fn read_in_memory_of(&self, len: impl Fn() -> u64, at: u64, into: &mut [u8]) -> bool {
         let end = at + into.len() as u64;
         let mut ahead = Ahead::No;
@@ -227,7 +229,8 @@ impl Handle {
         }
     }
 
-    /// Pins a page, loading it if need be. Returns how many of the frame's bytes are the page's.
+    /// Pins a page, loading it if need be. Also returns how many of the frame's bytes lie within
+    /// the file.
     pub(crate) fn page(&self, page: u64) -> Result<(PinnedFrame<'_>, usize), Error> {
         match self.pin_hot(page) {
             Some(pinned) => Ok(pinned),

@@ -56,10 +56,10 @@ const TRIES_PINNED_MAX: u32 = 8;
 /// The first and the longest pause between tries.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(16);
-/// How often a page is loaded again because the file became shorter meanwhile.
+/// The most times that a future loads its page again because the file has become shorter.
 const TRIES_MAX: u32 = 8;
-/// How often a loaded page is loaded again because its memory was needed before the future was
-/// polled.
+/// The most times that a future loads its page again because the page's memory was needed before
+/// the future was polled.
 const LOST_MAX: u32 = 64;
 
 /// A future of a pinned page: see [`File::page_at_async`](crate::File::page_at_async).
@@ -91,8 +91,9 @@ pub struct PageFuture<'a> {
     state: State<'a>,
     /// Wakes the future at the end of a pause, or of the device's time limit.
     timer: Option<Timer>,
-    /// Four counts: the future's loads that brought no page; its loaded pages whose pins were taken
-    /// away; its tries for a frame since it last got one; its tries for room for the page's word.
+    /// The number of the future's loads that brought no page (`tries`); of its loaded pages whose
+    /// pins were taken away (`lost`); of its tries for a frame since it last got one
+    /// (`tries_pinned`); and of its tries to make room for the page's word (`rooms_made`).
     tries: u32,
     lost: u32,
     tries_pinned: u32,
@@ -101,7 +102,8 @@ pub struct PageFuture<'a> {
     in_earnest: bool,
     /// Since when the future has lacked a frame, or has waited for a writer that holds the page.
     short_since: Option<Instant>,
-    /// Whether the file's length was refreshed; whether the known length may be wrong.
+    /// `asked`: the file's length was refreshed, and needn't be refreshed again. `in_doubt`: the
+    /// known length may be too large, because a load brought no page.
     asked: bool,
     in_doubt: bool,
     /// The access was reported to readahead.
@@ -267,7 +269,7 @@ impl<'a> PageFuture<'a> {
             && self.waits_for_device()
             && let Some(watch) = file.watch()
         {
-            // Looked at once: a worker may begin it now.
+            // Read only once, because a worker may begin the work at any moment.
             let begun = self.begun();
             let measured = self.timer.as_ref().filter(|timer| timer.is_over(waker)).map(Timer::measured);
             let rest = match measured {
@@ -305,10 +307,11 @@ impl<'a> PageFuture<'a> {
         }
     }
 
-    /// Returns how much longer the future may wait, although its timer has measured the device's
-    /// whole time limit; `None` if it may wait no longer. The limit for a worker's work starts
-    /// again when a worker begins the work. Before that, it starts again with the progress of the
-    /// device's workers (WATCH-3 of `watchdog`).
+    /// Called when the future's timer has measured the device's whole time limit. Returns how much
+    /// longer the future may wait nevertheless; `None` if it may wait no longer. If the future
+    /// waits for a worker's work, the limit counts from the time at which a worker began the work.
+    /// Before that, it counts from the last progress of the device's workers (WATCH-3 of
+    /// `watchdog`).
     fn rest_of_work(&self, watch: &Watch<FileState>, begun: Begun) -> Option<Duration> {
         let last_ms = match begun {
             Begun::NoWork => return None,
@@ -424,7 +427,8 @@ impl<'a> PageFuture<'a> {
             let identity = memory_for(self.handle.group.state());
             self.handle.file.manager.file_io.workers()?.run(identity, move || does(file));
         }
-        // `short_since` stays: a worker may find again and again that a page is in use.
+        // Keeps `short_since`, so that `PATIENCE` also limits the wait for a page that one worker
+        // after another finds in use.
         (self.state, self.timer) = (State::Elsewhere(work), None);
         Ok(())
     }

@@ -11,11 +11,12 @@
 //! current window to use. So the device and the reader work at the same time. (Linux has the same
 //! marker: `mm/readahead.c`, PG_readahead.)
 //!
-//! An access can continue a *stream* in two ways. It continues the stream *in sequence* if it
-//! begins where the stream's last access ended. (In a stream that goes backwards, the access must
-//! end where the last one began.) It continues the stream with a *stride* if its distance from the
-//! stream's last access is the same as the distance between the stream's last two accesses. A
-//! handle follows several streams at once, because many readers may share the handle.
+//! A *stream* is a series of accesses that seem to come from one reader. An access can continue a
+//! stream in two ways. It continues the stream *in sequence* if it begins where the stream's last
+//! access ended. (In a stream that goes backwards, it must end where the last access began.) It
+//! continues the stream with a *stride* if its distance from the stream's last access is the same
+//! as the distance between the stream's last two accesses. A handle follows several streams at
+//! once, because many readers may share the handle.
 //!
 //! A stream is *believed* after two accesses have continued it, both in sequence or both with the
 //! same stride. From then on pages are read ahead for the stream. Each window is twice as large as
@@ -75,12 +76,12 @@ const BLOCKS_MAX: u64 = 64;
 /// The allowance is only a part of that number, because a stream has two windows at a time, and
 /// other readers may come behind the stream's reader and use the same pages.
 const WAITING_SHARE: u64 = 4;
-/// The evictions of other readers shrink a window to no less than this many pages, because with
-/// smaller windows a disk's throughput is much lower.
+/// The evictions that other readers cause shrink a window to no less than this many pages, because
+/// a disk's throughput is much lower with smaller windows.
 const CROWDED: u64 = 16;
 /// Before the next window is requested, this many blocks behind the reader are checked.
 const LOOKED_AT: i64 = 64;
-/// At least 1/`USED_SHARE` of those that are in memory must have been used.
+/// Of these blocks, at least 1/`USED_SHARE` of those that are in memory must have been used.
 const USED_SHARE: u32 = 3;
 
 /// How much to read ahead.
@@ -193,9 +194,10 @@ impl Range2 {
 /// How an access continues a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Continues {
-    /// This many blocks after the last access, at the stream's stride.
+    /// The access lies this many blocks after the stream's last access, at the stream's stride.
     After(u64),
-    /// As the second access, in sequence, with this stride: 1 or −1.
+    /// The access directly follows the last one (1) or directly precedes it (−1), and the stream
+    /// wasn't in sequence before. The two accesses begin a new sequence.
     InSequence(i64),
 }
 
@@ -322,8 +324,8 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    /// Notes an access to `pages` that missed, first at `missing`. Returns a window to load in
-    /// addition.
+    /// Notes an access to `pages`, of which `missing` is the first that isn't in memory. Returns
+    /// the window to read ahead, if any.
     pub(crate) fn missed(
         &mut self,
         pages: Range<u64>,
@@ -365,8 +367,8 @@ impl Streams {
         if stream.matches >= bounds.believed(self.trust.doubt) { self.ask(at, grown, bounds) } else { None }
     }
 
-    /// Notes that the last `blocks` blocks of the window that was just returned aren't loaded,
-    /// because they can't be.
+    /// Notes that the caller won't load the last `blocks` blocks of the window that was just
+    /// returned.
     pub(crate) fn ends_early(&mut self, blocks: u64) {
         if let Some(stream) = self.streams.iter_mut().find(|stream| stream.heard == self.clock) {
             stream.ahead = stream.ahead.saturating_sub(blocks);
@@ -446,8 +448,9 @@ impl Streams {
         if self.is_alive(at) { self.clock.wrapping_sub(self.streams[at].heard) } else { u32::MAX }
     }
 
-    /// Begins a new stream in place of one that isn't believed yet or was forgotten. Returns its
-    /// index.
+    /// Begins a new stream in place of the oldest one that isn't believed yet or was forgotten. If
+    /// there are fewer than `CANDIDATES` of these, replaces the oldest stream of all. Returns the
+    /// new stream's index.
     fn begin(&mut self, access: Range2) -> usize {
         let is_candidate = |at: &usize| self.streams[*at].window == 0 || self.age(*at) > FORGOTTEN_AFTER;
         let oldest = |places: &mut dyn Iterator<Item = usize>| places.max_by_key(|&at| self.age(at));

@@ -1,4 +1,4 @@
-//! The streams of the readers of a handle, or of a space, in *shares*: a share serves a few CPUs.
+//! Keeps the streams of a handle's or a space's readers in *shares*. A share serves a few CPUs.
 
 use std::ops::Range;
 
@@ -9,8 +9,9 @@ use sync::lock::{Mutex, MutexGuard, OnceBox};
 use crate::read_ahead::Streams;
 use io::Queue;
 
-/// Once CPUs have contended for a share, each set of `CPUS_SHARING` CPUs uses a share of its own.
-/// So a miss touches a cache line that few other CPUs use.
+/// All CPUs begin with one share. If a CPU can't lock it, the set of `CPUS_SHARING` CPUs to which
+/// this CPU belongs gets a share of its own. Misses on these CPUs then touch a cache line that few
+/// other CPUs use.
 const CPUS_SHARING: usize = 8;
 /// How often a thread tries to lock a share. If it never succeeds, the access isn't noted, which
 /// does no harm.

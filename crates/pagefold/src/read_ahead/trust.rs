@@ -1,4 +1,4 @@
-//! How far streams are believed, given how many pages read ahead were wasted.
+//! Decides how readily streams are believed, given how many of the pages read ahead were wasted.
 
 /// This many pages read ahead make up for one wasted page.
 const WASTE_WEIGHT: i64 = 4;
@@ -12,8 +12,8 @@ const DOUBT_MAX: u32 = 6;
 /// The doubt that follows from waste.
 #[derive(Debug)]
 pub(super) struct Trust {
-    /// The extra continuations that a stream needs to be believed, and the halvings of the largest
-    /// window.
+    /// This many more continuations are needed before a stream is believed, and the largest window
+    /// is halved this many times.
     pub(super) doubt: u32,
     /// Pages read ahead, less `WASTE_WEIGHT` × those wasted. At most `CREDIT_MAX`; reset when
     /// `doubt` changes.

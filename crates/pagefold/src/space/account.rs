@@ -98,8 +98,9 @@ impl Account {
         }
     }
 
-    /// Counts bytes for which `pages` pages are charged, and returns the pages that they don't need
-    /// to the group. Returns false, with nothing done, if they need more pages.
+    /// Counts `bytes`, for which the caller has charged `pages` pages to the group. Uncharges the
+    /// pages that the bytes don't need. Returns false, with nothing done, if the bytes need more
+    /// pages.
     fn count(&self, payer: Payer<'_>, bytes: u64, pages: u64) -> bool {
         let mut charged = self.charged.lock();
         let needed = charged.pages_for(payer, bytes);
@@ -127,7 +128,7 @@ impl Account {
         true
     }
 
-    /// Returns `bytes` that were charged.
+    /// Uncharges `bytes`, and the pages that the remaining bytes don't need.
     pub(super) fn uncharge(&self, payer: Payer<'_>, bytes: u64) {
         let pages = {
             let mut charged = self.charged.lock();
@@ -141,7 +142,7 @@ impl Account {
         payer.manager.memory.frames.budget().uncharge(bytes);
     }
 
-    /// Returns everything that is charged. Called when the space is dropped.
+    /// Uncharges everything. Called when the space is dropped.
     pub(super) fn uncharge_all(&self, payer: Payer<'_>) {
         let bytes = self.charged.lock().bytes;
         self.uncharge(payer, bytes);

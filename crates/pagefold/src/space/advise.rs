@@ -30,7 +30,7 @@ impl Space {
     /// All other advice takes effect once, when it is given. For files it does what
     /// [`File::advise`](crate::File::advise) does, except that [`WillNeed`](Advice::WillNeed)
     /// doesn't wait. For anonymous memory, [`DontNeed`](Advice::DontNeed) [discards](Self::discard)
-    /// what was written, and the rest does nothing.
+    /// the memory, and the other kinds of advice do nothing.
     ///
     /// # Errors
     /// [`Error::BadAddress`]; [`Error::NotMapped`]; those of [`sync`](Self::sync), for
@@ -88,8 +88,8 @@ impl Space {
     /// Takes memory for all of `range` now, and loads its pages of files.
     ///
     /// # Errors
-    /// Those of writing; for files, those of reading. The pages before the failed page are in
-    /// memory then.
+    /// Those of [`write_at`](Self::write_at); for files, those of [`read_at`](Self::read_at). After
+    /// an error, the pages before the failed page have been brought in.
     pub fn populate(&self, range: Range<u64>) -> Result<(), Error> {
         let state = &*self.state;
         let pages = state.pages(&range)?;

@@ -31,12 +31,14 @@ const SECOND_WAITED_FOR: Duration = Duration::from_millis(1);
 pub(super) enum Awaited {
     /// Threads that write to a page, or bring a page in.
     Writers,
-    /// Writers of pages of files only. The space's own pages are waited for when they are freed.
+    /// Writers of pages of files only. The threads that use the space's own pages are waited for
+    /// when these pages are freed or moved.
     OfFiles,
     /// Writers, and holders of pins on own pages.
     All,
-    /// Like `All`, for a change of which all pages are the space's own. If the space has no guards,
-    /// the change doesn't wait: the threads are waited for when the pages are freed.
+    /// Like `All`, for a change that affects only the space's own pages. If the space has no
+    /// guards, the change doesn't wait: the step that frees or moves the pages waits for the
+    /// threads.
     AllOwn,
 }
 
@@ -51,7 +53,8 @@ impl Awaited {
 /// The guards that a change may find.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Guards {
-    /// Guards that a user may keep for long. The change doesn't wait for them.
+    /// Guards that a user may keep for long. The change waits for them only briefly, and then
+    /// fails.
     Expected,
     /// Only guards of threads that are about to release them.
     Gone,
@@ -178,7 +181,8 @@ impl SpaceState {
         (closed, self.forget_own(pages))
     }
 
-    /// Removes the entries of vacated pages that are the space's own. Returns whether to tidy.
+    /// Removes the entries of vacated pages. Their mappings must not count those pages any more.
+    /// Returns whether the caller should [tidy](Self::tidy).
     fn forget_own(&self, pages: Pages) -> bool {
         self.change_entries(pages, |_| Entry::NONE);
         self.note(pages)
@@ -286,7 +290,8 @@ impl SpaceState {
             return Ok(());
         }
         let (map, first) = (&mapped.file().map, mapped.page_of(run.first));
-        // A page that is only being read may be waiting for the device.
+        // If no write is making a page of the file, a page in *loading* is only being read. That
+        // may take as long as the device does, so `await_page` doesn't wait for it.
         let may_write = || mapped.file().has_makers();
         map.pages_in_memory(first..first + run.count()).try_for_each(|page| {
             self.await_page(map, page, page - first + run.first, Awaited::Writers, guards, may_write)

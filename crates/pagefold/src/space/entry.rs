@@ -16,8 +16,8 @@
 //! - ENTRY-1. A page of own memory never has the same mapping number again after it was unmapped or
 //!   moved: own memory gets a new number whenever it is mapped, grown or moved. So if a thread
 //!   finds the same entry of own memory twice, the page was neither unmapped nor moved in between.
-//!   A page of a file may get its number back, if the mapping grows over it again. It is then the
-//!   same page of the same file as before.
+//!   An address at which a file was mapped may get the same number again, if the mapping grows over
+//!   the address again. It then shows the same page of the same file as before.
 //!
 //! **Changes that may fail** keep the old protection in the entry until they are complete. Bits 62
 //! and 5 together are a field of two bits. The field is 0 if no old protection is kept. Otherwise

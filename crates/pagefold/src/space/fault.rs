@@ -15,11 +15,11 @@
 //! the slot. If a page kept its slot, and no thread has written to the page since, the page can be
 //! evicted again without being written to swap.
 //!
-//! | the word was | page | if that fails |
+//! | the word was | the page's bytes | the word after a failure |
 //! |---|---|---|
 //! | *vacant* | zeros | |
-//! | *swapped*, a slot | the bytes that were written there | *swapped* again: nothing is lost |
-//! | *swapped*, a fill word | that word, repeated | |
+//! | *swapped*, a slot | the bytes in the slot | *swapped* again: nothing is lost |
+//! | *swapped*, a same-filled page | one word, repeated | |
 
 use std::cell::Cell;
 
@@ -77,8 +77,9 @@ impl SpaceState {
         let local = page % REGION_PAGES;
         let (mut rooms_made, mut outrun) = (RoomsMade::default(), 0);
         let group = self.group.state();
-        // A charge for the part of the page map. Not kept while this thread waits for another
-        // thread's load, or reads from swap. Kept while it waits for memory.
+        // The charge for the part of the page map, if this thread has made one. The thread keeps
+        // the charge while it waits for memory, but not while it reads from swap, or waits for
+        // another thread's load.
         let mut part = None;
         if let Some(PageEntry::Slot(slot)) = region.swapped_to(page) {
             manager.swapping.areas.prefetch([slot]);
@@ -102,7 +103,7 @@ impl SpaceState {
                         return self.await_other(region, page, fault);
                     }
                     PageState::Vacant { .. } if !fault.writes() => return Ok(false), // Discarded in between.
-                    // Or another thread had the page for a moment, and left it where it was.
+                    // Another thread was working on the page, but left it as it was.
                     PageState::Swapped { .. } | PageState::Vacant { .. } if is_outrun && outrun < OUTRUN_MAX => {
                         outrun += 1;
                         continue;
@@ -176,7 +177,7 @@ impl SpaceState {
             is_made.set(region.map.uses_part(local));
             !is_made.get()
         };
-        // The wait ends early only if the call can go on then.
+        // The wait ends early only if a retry is left. Without one, the call would fail then.
         let may_be_outrun = *outrun < OUTRUN_MAX;
         match self.manager().charge_part(self.group.state(), isolated, &|| is_needed() || !may_be_outrun) {
             Ok(part) => Ok(Some(part).filter(|_| is_needed())),

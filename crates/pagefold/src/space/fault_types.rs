@@ -16,7 +16,8 @@ pub(super) enum Fault<'a> {
     Read,
     /// Writes these bytes to the page. If there are none, the caller writes to the page afterwards.
     Write { offset: usize, bytes: &'a [u8] },
-    /// Brings the page back from swap, because its slot is wanted.
+    /// Brings the page back from swap so that its slot becomes free, for example because the slot's
+    /// area is being removed.
     BringBack,
     /// Brings the page back so that it can be moved. The thread has already taken `isolated` other
     /// pages off their lists, so these can't be evicted until the move has ended. If `isolated`
@@ -90,7 +91,7 @@ impl Fault<'_> {
 
     /// Returns whether the page may come back in an exchange (`exchange`): if memory and slots are
     /// used up, another page leaves memory, and this page gives up its slot in return. Returns
-    /// false if the page comes back because its slot is wanted, or in order to be moved.
+    /// false for `BringBack` and `Move`.
     pub(super) fn frees_slot(self) -> bool {
         matches!(self, Self::Read | Self::Write { .. })
     }

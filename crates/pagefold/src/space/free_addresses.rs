@@ -9,10 +9,10 @@
 //! addresses from the set ([`forget`](FreeAddresses::forget)), and takes another range. The removed
 //! addresses come back to the set when they are unmapped, as all addresses do.
 //!
-//! CPUs get stocks only after threads have contended for the set a few times. So a space with one
-//! user at a time takes no more memory than it needs. Ranges return from a stock to the set a few
-//! at a time. If the set has no range that is long enough for a caller, all ranges in stocks return
-//! at once.
+//! CPUs get stocks only after threads have contended for the set a few times. So a space that only
+//! one thread uses at a time spends no memory on stocks. If a stock has too many of the ranges that
+//! were given back to it, all of these return to the set. If the set has no range that is long
+//! enough for a caller, all stocks return all of their ranges.
 //!
 //! A thread holds the set's lock while it moves ranges between the set and a stock. So a caller
 //! that returns the ranges of all stocks misses none on their way. Lock order: the set → a stock.
@@ -34,8 +34,8 @@ use crate::error::Error;
 const FIRST: u64 = REGION_PAGES;
 /// The most ranges that a CPU keeps for later requests of the same length.
 const KEPT_MAX: usize = 16;
-/// The memory of ranges is charged in steps of this many bytes. The first step is charged with the
-/// space.
+/// The memory of ranges is charged in steps of this many bytes. The first step is charged when the
+/// space is made.
 pub(super) const CHARGED_AT_ONCE: u64 = 2048;
 /// The number of times that threads contend for the set before CPUs get stocks.
 const MEETINGS_MAX: u64 = 8;

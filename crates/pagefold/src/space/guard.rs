@@ -1,4 +1,5 @@
-//! Guards: pages of a space that are held, to be read in place or changed.
+//! Guards. A guard holds a page of a space, so that a caller can read the page in place, or change
+//! it.
 
 use frames::{Ahead, BeginWrite, KeptWriting, PinError, Writing};
 use sync::Arc;
@@ -60,8 +61,8 @@ impl Space {
 
     /// Pins a page like [`page_at`](Self::page_at), if that is possible without I/O and without
     /// waiting: the page is in memory, and no thread writes to it. Otherwise returns `None`, and
-    /// [`page_at`](Self::page_at) would wait, or return an error. For a page of a file there are the
-    /// exceptions of [`File::try_page_at`](crate::File::try_page_at).
+    /// [`page_at`](Self::page_at) would wait, or return an error. For a page of a file, the call
+    /// may do I/O in the cases that [`File::try_page_at`](crate::File::try_page_at) names.
     #[must_use]
     pub fn try_page_at(&self, address: u64) -> Option<PageRef<'_>> {
         self.state.pin(address >> self.state.page_shift, false).ok()

@@ -1,11 +1,11 @@
 //! The index of a space, which tells what is mapped at each page. Readers take no lock. `tree` has
 //! the layout of the index's words.
 //!
-//! A thread that changes entries makes the tables that it needs while it holds the lock of the
-//! entries' pages. It does so once it knows that something is, or will be, mapped at these pages.
-//! In one case tables are made without a lock: if a single entry covers a page's whole region or
-//! more, the first write to the page makes the tables below that entry. Tables are charged to the
-//! space (`account`), and freed when nothing is mapped in them (`tidy`).
+//! A thread that changes entries first locks their pages, and checks that something is, or will be,
+//! mapped there. Then it makes the tables that the change needs. In one case tables are made
+//! without a lock: if a single entry covers a page's whole region or more, the first write to the
+//! page makes the tables below that entry. Tables are charged to the space (`account`), and freed
+//! when nothing is mapped in them (`tidy`).
 
 use std::ops::Range;
 
@@ -51,7 +51,7 @@ pub(super) struct Index {
 #[derive(Default)]
 struct Records {
     made: u32,
-    /// Records that are no region's, and may be used again.
+    /// Records that belong to no region, and may be used again.
     unused: Vec<u32>,
     /// Records that belong to no region now, but had a word in use when last checked (REGION-1).
     in_use: Vec<u32>,
@@ -74,7 +74,7 @@ pub(super) enum Close {
     Needed,
 }
 
-/// Returns whether pages of one granule are all of it.
+/// Returns whether `pages`, which must lie in one granule, are the whole granule.
 fn is_whole(pages: Range<u64>) -> bool {
     pages.end - pages.start == GRANULE_PAGES
 }
@@ -144,7 +144,8 @@ impl Index {
         self.run_up_to(page, page + 1)
     }
 
-    /// Returns the same as [`run`](Self::run), but searches a leaf up to `end`.
+    /// Returns the same as [`run`](Self::run), except if the entry is in a leaf: then compares the
+    /// words of the pages that follow, up to `end`, and may find more pages with the same entry.
     fn run_up_to(&self, page: u64, end: u64) -> (Entry, u64) {
         let (found, end) = self.tree.look_up_to(&self.maps, page, end);
         (Entry(found.entry), end)
@@ -346,7 +347,7 @@ impl Index {
         }
     }
 
-    /// Takes a record that is no region's, and charges its table.
+    /// Takes a record that belongs to no region, or makes one. Charges its table.
     fn take_record(&self, payer: Payer<'_>) -> Result<(u32, &Region), Error> {
         self.account.charge(payer, TABLE_BYTES)?;
         let uncharge = |bytes| self.account.uncharge(payer, bytes);
@@ -385,7 +386,7 @@ impl Index {
         Ok((slot, region))
     }
 
-    /// Gives back a record, and the memory of its table, to which no link leads any more.
+    /// Gives back a record to which no link leads, and the memory of its table.
     fn end_record(&self, payer: Payer<'_>, slot: u32, region: &Region) {
         let again = region.end();
         fence(Ordering::SeqCst); // REGION-1

@@ -2,7 +2,7 @@
 
 use sync::lock::OnceBox;
 
-/// Places at the front, which need no part of a table.
+/// The first places, which are in the table itself, and need no part.
 const FEW: usize = 4;
 /// Parts of a table, each made when it is first needed.
 const PARTS: usize = 256;

@@ -49,12 +49,12 @@ pub struct Area {
     pub advice: Advice,
     /// The part of a file that is mapped there, if any.
     pub file: Option<AreaFile>,
-    /// Bytes of it that are in memory, or being loaded. For a file, these include pages that other
-    /// users have loaded.
+    /// Bytes of the area that are in memory, or being loaded. For a file, these include pages that
+    /// other users of the file have loaded.
     pub resident: u64,
     /// Bytes of it that are swapped out.
     pub swapped: u64,
-    /// Bytes in memory that were used since reclaim last looked.
+    /// Bytes in memory whose pages were used since reclaim last looked at them.
     pub referenced: u64,
     /// Bytes in memory that differ from the file. Anonymous memory has none.
     pub dirty: u64,
@@ -82,7 +82,7 @@ pub struct Area {
 pub struct AreaFile {
     /// The path that the file was first opened with.
     pub path: PathBuf,
-    /// The first byte in the file.
+    /// The offset of the area's first byte in the file.
     pub offset: u64,
 }
 

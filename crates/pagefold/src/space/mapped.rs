@@ -167,12 +167,13 @@ pub(super) struct MappedFiles {
 struct Made {
     /// The number of mappings made so far.
     mappings: u64,
-    /// The number of places that were ever taken. Those of them that are free are in `free`.
+    /// The number of places that were taken at least once. Those that are free now are in `free`.
     places: u64,
     free: Vec<u64>,
 }
 
-/// Bytes of a number on the list of free places, whose capacity may be twice what it needs.
+/// Bytes that a place's number takes in `Made::free`. Doubled, because a `Vec` may have twice the
+/// capacity that it needs.
 const FREE_PLACE_BYTES: u64 = 2 * size_of::<u64>() as u64;
 
 impl MappedFiles {
@@ -199,7 +200,8 @@ impl MappedFiles {
         self.insert(account, payer, Arc::new(openings), delta)
     }
 
-    /// Adds a mapping of the same file as `mapped`, with every page `by` further up in the file.
+    /// Adds a mapping of the same file as `mapped`, whose delta is that of `mapped` plus `by`. So
+    /// each address shows the page of the file that is `by` pages further up.
     pub(super) fn add_moved(
         &self,
         account: &Account,
@@ -274,7 +276,8 @@ impl MappedFiles {
         self.find(number).map(|mapping| mapping.pages.fetch_add(pages, Ordering::Relaxed));
     }
 
-    /// Returns the mapping, for a thread that doesn't use its file.
+    /// Returns the mapping itself rather than this CPU's handle of it. For threads that don't use
+    /// the mapping's file.
     fn find(&self, number: u64) -> Option<Arc<Mapping>> {
         self.place(number)?.mapping.thing().filter(|mapping| mapping.number == number)
     }

@@ -17,14 +17,14 @@
 //! word describes, the index makes a table of words for smaller parts. It frees the table when
 //! nothing is mapped there any more (`tidy`).
 //!
-//! An access to an unmapped address allocates nothing. What a space takes is charged to its
-//! group, within the group's limit: its index and records (`account`), and its page words
-//! (`manager::parts`).
+//! An access to an unmapped address allocates nothing. A space's index and records (`account`), and
+//! its page words (`manager::parts`), are charged to its group, within the group's limit.
 //!
-//! **Own memory** is anonymous memory, which belongs to no file. Each GiB of the space can have a
-//! page map for it (`region`). The map is made when a page in the GiB is first written. It is also
-//! made when entries are changed in a range that begins or ends inside the GiB. A page's word in
-//! the map is *vacant* until the page is first written. A lookup costs no more than in a file.
+//! **Own memory** is anonymous memory, which belongs to no file. The page words of the own memory
+//! in one GiB of the space are in one page map (`region`). The space makes the map when a page in
+//! the GiB is first written, or when entries are changed in a range that begins or ends inside the
+//! GiB. A page's word is *vacant* until the page is first written. Looking up the word costs no
+//! more than in the page map of a file.
 //!
 //! **Pages of files** have their words in the file's page map, which all users of the file share. A
 //! mapping only tells which page of which file is at an address (`mapped`). A write through the
@@ -170,21 +170,22 @@ use tidy::Noted;
 #[derive(Clone)]
 pub struct Space {
     state: Arc<SpaceState>,
-    /// Kept in each handle, at hand for hits.
+    /// Access to the page maps. Each handle has its own, so that a hit needn't load it from
+    /// `state`.
     maps: PageMaps,
     /// The last field, so it is dropped last.
     known: Arc<Known>,
 }
 
-/// Keeps the space registered as the owner of its page words (`manager::page_owners`). It is
-/// dropped with the last handle or owned guard. Dropping it ends the registration; then the space
-/// is torn down.
+/// Keeps the space registered as the owner of its page words (`manager::page_owners`). All handles
+/// and owned guards share it. Dropping the last of them ends the registration, and then tears the
+/// space down.
 ///
-/// If a task's waker drops it, a worker does all this. The thread that calls the waker may be the
-/// one that completes all loads. So this thread must not work for long, nor wait: the end of the
-/// registration waits for visitors (O1 of `page_owners`), which may wait for a swap area's device,
-/// and the teardown waits for pages that are in use. Until the worker is done, the space keeps its
-/// group, and so the Pagefold.
+/// If a task's waker drops the last of them, a worker does this in place of the thread that calls
+/// the waker. That thread may be the one that completes all loads, so it must neither work for long
+/// nor wait. But the end of the registration waits for visitors (O1 of `page_owners`), which may
+/// wait for a swap area's device. And the teardown waits for pages that are in use. Until the
+/// worker is done, the space keeps its group alive, and so the Pagefold.
 struct Known(Option<Arc<SpaceState>>);
 
 /// The identity under which workers tear spaces down. It has a device number of its own, so the
@@ -310,8 +311,8 @@ impl Space {
     }
 
     /// Unmaps `range` and frees its memory. All of `range` must be mapped, but it may be a part of
-    /// a mapping, or contain parts of several. Pages of files stay in memory as long as the file is
-    /// open, and their changes are written back as before.
+    /// a mapping, or contain parts of several. Pages of files may stay in memory as long as the
+    /// file is open, and dirty ones are written back as before.
     ///
     /// # Errors
     /// - [`Error::BadAddress`]; [`Error::NotMapped`].
@@ -413,10 +414,10 @@ impl SpaceState {
         }
     }
 
-    /// Handles addresses at which something was to be mapped, but wasn't. Perhaps another caller
-    /// had mapped something in a part of them, at an address of its own choice. Gives the free
-    /// parts back to the free addresses. Removes each mapped run from the free addresses, including
-    /// the part of the run past the end of `pages`, if there is one.
+    /// Handles addresses at which a call wanted to map something, but didn't. Perhaps another
+    /// caller had mapped something in a part of them, at an address of its own choice. Gives the
+    /// unmapped runs back to the free addresses. Removes each mapped run from the free addresses;
+    /// if the last one goes on past the end of `pages`, removes all of it.
     fn pass_over(&self, pages: Pages) {
         for (run, entry) in self.index.runs(pages) {
             if entry == Entry::NONE {
@@ -435,7 +436,7 @@ impl SpaceState {
         }
     }
 
-    /// Removes addresses that were found mapped from the free addresses.
+    /// Removes `pages`, which were found mapped, from the free addresses.
     fn forget_addresses(&self, pages: Pages) {
         self.addresses.forget(pages);
         // Before `forget` removed these addresses, another thread may have unmapped some of them
@@ -474,7 +475,8 @@ impl SpaceState {
 impl Drop for Known {
     fn drop(&mut self) {
         let Some(space) = self.0.take() else { return };
-        // In a forked child, a lock that another thread held at the fork is never released.
+        // A forked child tears nothing down, because that takes locks. A lock that another thread
+        // held at the fork is never released in the child.
         if space.manager().memory.frames.forked() {
             return;
         }

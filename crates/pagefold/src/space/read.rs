@@ -103,7 +103,8 @@ impl Space {
         }
     }
 
-    /// Copies bytes of a page that has that entry, and that link to its region.
+    /// Copies bytes of a page on the fast path. `entry` is the page's entry, `link` leads to its
+    /// region, and `still` returns whether both are unchanged.
     #[inline(always)]
     fn read_hot_mapped(
         &self,
@@ -127,7 +128,8 @@ impl Space {
         self.read_hot_file(Entry(word.1), address, into, || word.is_still())
     }
 
-    /// Copies bytes of a file's page that has that entry.
+    /// Copies bytes of a page on the fast path, if `entry` is that of a file's page that may be
+    /// read.
     #[inline(always)]
     fn read_hot_file(&self, entry: Entry, address: u64, into: &mut [u8], still: impl FnOnce() -> bool) -> bool {
         let state = &*self.state;
@@ -212,8 +214,8 @@ impl SpaceState {
     }
 
     /// Copies bytes of a swapped-out, same-filled page without bringing it into memory. Called when
-    /// there is no memory for the page. An exchange can't help then: such a page has no slot that
-    /// another page could be swapped out to. Returns false if the page isn't swapped out and
+    /// there is no memory for the page. An exchange can't help either: it needs the slot of the
+    /// incoming page, and this page has none. Returns false if the page isn't swapped out and
     /// same-filled, or if it is unmapped meanwhile.
     fn read_fill(region: &Region, page: u64, entry: Entry, offset: usize, into: &mut [u8]) -> bool {
         let local = page % REGION_PAGES;

@@ -6,9 +6,10 @@
 //! consecutive slots, whatever the pages' addresses are.
 //!
 //! The policy is the one for files (`read_ahead`), with slots in place of pages; each space has its
-//! own streams. As for files, a stream is believed once two faults have continued it. If the pages
-//! that were read along are used, the next fault reads more pages along, up to 256 KiB. If they are
-//! evicted unused, the next fault reads fewer, down to none.
+//! own streams. As for files, a stream is *believed* once two faults have continued it: from then
+//! on, pages are read along. If the pages that were read along are used, the next fault reads more
+//! pages along, up to 256 KiB. If they are evicted unused, the next fault reads fewer, down to
+//! none.
 //!
 //! The pages read along are in the same region as the wanted page, and in the slots next to its
 //! slot, without gaps. So one request reads them all. Only pages that left memory at about the same
@@ -48,12 +49,13 @@ use crate::read_ahead::shares::Share;
 use crate::read_ahead::{Bounds, Eagerness};
 use crate::stats::Counters;
 
-/// The most pages that come along with one fault, and their bytes.
+/// The limits for the pages that come along with one fault: their number, and their bytes.
 const ALONG_MAX: usize = 64;
 const ALONG_BYTES: u64 = 256 << 10;
 /// The neighbours of one fault are at most 1 / `LIMIT_SHARE` of the pages that the group may hold.
 const LIMIT_SHARE: u64 = 16;
-/// More bits than the number of a slot in its area has.
+/// A position in a stream has the area's number from this bit on. Below it is the slot's number in
+/// the area, which has fewer bits.
 const AREA_SHIFT: u32 = 32;
 
 /// Neighbours of a page that may come along with it, and memory for them.
@@ -210,7 +212,8 @@ impl SpaceState {
         let Along { region, neighbours, frames, .. } = along;
         let first = region.first();
         let begin = |(Neighbour { local, slot, owner }, frame)| {
-            // If the page has left swap, and its part of the map is gone, none is made for it.
+            // If the page has left swap, and its part of the page map is gone, this makes no new
+            // part.
             let Ok(BeginLoad::Begun(loading)) = region.map.begin_load_in_part(local) else { return None };
             fence_after_update(); // S1
             let is_there = loading.swapped() == Some(PageEntry::Slot(slot).bits());
@@ -227,7 +230,7 @@ impl SpaceState {
 
     fn publish_along(&self, Coming { slot, loading, frame, .. }: Coming<'_>) {
         let (manager, group) = (&**self.manager(), self.group.state());
-        // If the area is being removed by now, its slot has to be freed.
+        // If the area is being removed by now, the page can't keep its slot.
         let may_keep = manager.swapping.areas.may_read_along(slot); // A3
         let keeps = may_keep && manager.swapping.areas.set_cached(slot, frame.id().number()).is_ok();
         let history =

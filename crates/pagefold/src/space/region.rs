@@ -75,7 +75,7 @@ pub(super) struct Region {
 }
 
 impl Region {
-    /// Creates a record that is no region's yet.
+    /// Creates a record that belongs to no region yet.
     pub(super) fn new(manager: &Manager) -> Result<Self, Error> {
         let map = PageMap::new(Arc::clone(&manager.memory.frames), REGION_PAGES).map_err(Error::no_memory)?;
         manager.memory.frames.tables().open_of_map(map.number()).map_err(Error::no_memory)?;
@@ -123,8 +123,8 @@ impl Region {
         }
     }
 
-    /// Ends the record's stay, so that the record is no region's. Returns whether the record can be
-    /// used again: true until its count is used up.
+    /// Ends the record's stay, so that the record belongs to no region. Returns whether the record
+    /// can be used again, which is so until its count is used up.
     pub(super) fn end(&self) -> bool {
         let count = self.stay.load(Ordering::Relaxed) & COUNT_MAX;
         self.stay.store(count, Ordering::Release);

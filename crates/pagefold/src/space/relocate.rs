@@ -45,13 +45,14 @@ impl Space {
     /// All pages of the range that are in swap are brought into memory before the first page moves.
     /// So all anonymous pages of the range that were written to must fit into memory at once,
     /// together with their words at the new addresses. With system pages of 4 KiB, the words take
-    /// 4 KiB for each 512 pages that hold such a page. Move large ranges in steps.
+    /// 4 KiB for each aligned block of 512 pages that contains such a page. Move large ranges in
+    /// steps.
     ///
     /// # Errors
     /// [`Error::BadAddress`], also if the two ranges overlap; [`Error::NotMapped`];
     /// [`Error::Mapped`]; [`Error::AddressBusy`] if a page is pinned; no room in the budget for the
-    /// index; [`Error::LimitReached`], with the address, if the group has no room for what was
-    /// swapped out, or for the words of pages at the new addresses; errors of swap, with the
+    /// index; [`Error::LimitReached`], with the address, if the group has no room for the pages
+    /// that are in swap, or for the words of pages at the new addresses; errors of swap, with the
     /// address. Nothing is changed then.
     pub fn move_to(&self, range: Range<u64>, to: u64) -> Result<(), Error> {
         let state = &*self.state;
@@ -86,9 +87,10 @@ impl Space {
 }
 
 impl SpaceState {
-    /// Moves pages, and then gives the addresses back at which nothing is mapped any more: the old
-    /// ones or, after an error, the new ones. The new ones are given back even if a caller chose
-    /// them: while they were mapped, other threads may have removed them from the free addresses.
+    /// Moves pages. Then gives back the addresses at which nothing is mapped now: the old ones or,
+    /// after an error, the new ones. After an error this is done even if a caller chose the new
+    /// addresses. While they were mapped, other threads may have removed them from the free
+    /// addresses.
     fn move_between(&self, old: Pages, new: Pages) -> Result<(), Error> {
         self.manager().refuse_child()?;
         let moved = if old.first < new.end && new.first < old.end {
@@ -116,8 +118,8 @@ impl SpaceState {
         // fails, all entries of `new` are removed. Without these tables, that could also remove
         // entries of other threads' pages, in the granules at the ends of `new`.
         self.prepare(new)?;
-        // While the pages are vacated, accesses to them wait, so that time has to be short.
-        // Therefore pages in swap are brought back before.
+        // Accesses to vacated pages wait, so the pages may be vacated only briefly. Therefore pages
+        // in swap are brought back first.
         let vacated = self.bring_in_swapped(old).and_then(|()| self.vacate(old));
         vacated.inspect_err(|_| self.note_in_vain(new))?;
         let entered = self.enter_new(old, by).and_then(|()| self.make_records(old, by));
@@ -174,9 +176,9 @@ impl SpaceState {
         parts.flat_map(|(region, local)| region.map.pages_in_memory(local).map(move |page| (region, page)))
     }
 
-    /// Makes the records of the regions that pages move to. So [`reserve`](Self::reserve) charges
-    /// no memory for records: it has taken pages off their lists by then, and reclaim couldn't
-    /// evict them to make room.
+    /// Makes the records of the regions that pages move to. This can't be left to
+    /// [`reserve`](Self::reserve), which takes the pages off their lists: the charge for a record
+    /// may need reclaim, and reclaim can't evict pages that are on no list.
     fn make_records(&self, old: Pages, by: u64) -> Result<(), Error> {
         let mut last = None;
         for (region, page) in self.own_pages(old) {
@@ -246,8 +248,9 @@ impl SpaceState {
         Ok(())
     }
 
-    /// Brings a page into memory if it is in swap, and takes it off its list, as the caller has
-    /// done with `isolated` pages before. Returns `None` if there is no page.
+    /// Brings a page into memory if it is in swap, and takes it off its list. `isolated` is the
+    /// number of pages that the caller has already taken off their lists. Returns `None` if the
+    /// page is vacant.
     fn isolate(&self, region: &Region, page: u64, isolated: u64) -> Result<Option<IsolatedFrame>, Error> {
         let manager = &**self.manager();
         let mut backoff = Backoff::new();
@@ -282,9 +285,9 @@ impl SpaceState {
     }
 
     /// Puts the new word of a page in *loading*. If the word's part of its page map isn't there,
-    /// takes a charge from `parts`. There is none left only if things have changed since
-    /// [`charge_parts`](Self::charge_parts): another thread was first to touch a page, or has given
-    /// back a part that became idle meanwhile. Then the part is charged here.
+    /// uses up a charge of `parts`. If `parts` is empty, charges the part itself. That happens only
+    /// if, since [`charge_parts`](Self::charge_parts), another thread has touched a further page,
+    /// or has given back a part that had become idle.
     fn reserve_page<'a>(
         &'a self,
         page: u64,
@@ -318,8 +321,8 @@ impl SpaceState {
         }
     }
 
-    /// Moves a page's frame to the new word. If the frame can't hold another page, copies its bytes
-    /// to another frame.
+    /// Moves a page's frame to the new word. If the frame has used up its generations, copies the
+    /// page to another frame.
     fn move_page(&self, Moving { from: (region, page), frame, to }: Moving<'_>) {
         let rank = Rank::of(&self.manager().memory.frames, frame.id());
         let Some(mut frame) = self.take_away(region, page, frame) else { return };

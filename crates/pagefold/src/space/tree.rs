@@ -9,7 +9,8 @@
 //!
 //! A word holds either an entry or a link. An entry (`entry`) is what is mapped at every page that
 //! the word covers. A link has bit 63 set, and leads to a table of the next level. If bit 62 of a
-//! link is set, its table is noted as perhaps not needed any more (`tidy`).
+//! link is set, its table is noted as perhaps not needed any more (`tidy`). In a link of the top
+//! level, bit 62 means that nothing is mapped in the part (`index`).
 //!
 //! Readers look words up without a lock. A thread may change the entry of a page only if it has
 //! locked the page. One change needs no lock, and may happen at any time: a word that holds an
@@ -173,7 +174,8 @@ impl<'a> Trail<'a> {
         self.way.region.1
     }
 
-    /// Returns whether the entry is what is mapped at the page at this moment.
+    /// Returns whether the words of the trail are unchanged. If so, the entry is that of the page
+    /// at this moment. If not, the page may have this entry all the same.
     #[inline]
     pub(super) fn is_still(&self) -> bool {
         self.leaf.is_none_or(Seen::is_still) && self.way.is_still()
@@ -283,7 +285,7 @@ pub(super) fn look_in_region(maps: &PageMaps, map: MapInWord, page: u64, end: u6
 /// has another value by now.
 ///
 /// # Errors
-/// If no table can be had.
+/// If no table is available.
 pub(super) fn link_table(tables: &Tables, word: &AtomicU64, entry: u64) -> Result<bool, ReserveError> {
     let table = tables.take()?;
     // Release: a late reader from an earlier use of the table must find that the earlier use has

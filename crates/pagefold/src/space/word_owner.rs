@@ -26,7 +26,7 @@ impl WordOwner for SpaceState {
         if region.map.state(page) != (PageState::Swapped { entry }) {
             return;
         }
-        // If the page has left swap, and its part of the map is gone, none is made for it.
+        // If the page has left swap, and its part of the page map is gone, this makes no new part.
         let Ok(BeginLoad::Begun(loading)) = region.map.begin_load_in_part(page) else { return };
         // Checked again: from now on, no other thread can free the slot.
         let is_there = loading.swapped() == Some(entry);

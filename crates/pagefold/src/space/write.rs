@@ -190,8 +190,8 @@ impl SpaceState {
         let Some(trail) = self.index.trail(page).filter(|trail| Entry(trail.entry()).may_write_own()) else {
             return Now::Otherwise;
         };
-        // Matched in place. This value was just stored in several parts, so loading it as a whole,
-        // to copy it, would have to wait for these stores.
+        // Matched by reference, so that the value isn't copied. `begin_write` has just stored it in
+        // several parts. A copy would load it as a whole, and would have to wait for these stores.
         match &mut self.index.begin_write(&trail, page) {
             BeginWrite::Begun(writing) => {
                 fence_after_update(); // S1

@@ -152,7 +152,8 @@ pub struct GroupStats {
     /// Memory charged to it now.
     pub charged_bytes: u64,
     /// The part of `charged_bytes` that isn't pages: indexes of spaces, and the words of their
-    /// pages, also of those in swap. It can't be evicted, but words that no page needs go first.
+    /// pages, also of those in swap. This part can't be evicted, but words that no page needs are
+    /// given back before pages are evicted.
     pub metadata_bytes: u64,
     /// The most that was ever charged to it at once.
     pub peak_bytes: u64,

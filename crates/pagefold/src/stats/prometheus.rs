@@ -132,10 +132,10 @@ impl Stats {
             ("group_direct_reclaims", "Times a thread had to reclaim for itself", |group| group.direct_reclaims),
             ("group_read_ahead", "Pages read ahead of their use", |group| group.read_ahead),
             ("group_swap_outs", "Pages without a file that left memory", |group| group.swap_outs),
-            ("group_same_filled", "Those that repeated one word, and took no slot", |group| group.same_filled),
+            ("group_same_filled", "Pages swapped out without a slot: they repeat one word", |group| group.same_filled),
             ("group_swap_ins", "Pages without a file that came back", |group| group.swap_ins),
-            ("group_swap_read_along", "Those that came along with others", |group| group.swap_read_along),
-            ("group_swap_read_along_wasted", "Those that then left unused", |group| group.swap_read_along_wasted),
+            ("group_swap_read_along", "Pages brought back by swap readahead", |group| group.swap_read_along),
+            ("group_swap_read_along_wasted", "Swap readahead evicted unused", |group| group.swap_read_along_wasted),
             ("group_swap_read_bytes", "Bytes read from swap areas", |group| group.swap_bytes_in),
             ("group_swap_written_bytes", "Bytes written to swap areas", |group| group.swap_bytes_out),
             ("group_read_ahead_wasted", "Pages read ahead and evicted unused", |group| group.read_ahead_wasted),
@@ -151,8 +151,8 @@ impl Stats {
 
     fn register_swap(&self, registry: &mut Registry) {
         let gauges: [(&str, &str, AreaGet); 2] = [
-            ("swap_bytes", "Room in the swap area", |area| area.bytes),
-            ("swap_used_bytes", "What is in the swap area", |area| area.used_bytes),
+            ("swap_bytes", "Size of the swap area", |area| area.bytes),
+            ("swap_used_bytes", "Used part of the swap area", |area| area.used_bytes),
         ];
         for (name, help, get) in gauges {
             let family = Family::<AreaLabel, Gauge<i64>>::default();
@@ -170,9 +170,9 @@ impl Stats {
         let gauges: [(&str, &str, CompressedGet); 5] = [
             ("swap_compressed_max_bytes", "Memory that compressed pages may take", |area| area.limit_bytes),
             ("swap_compressed_memory_bytes", "Memory that compressed pages have taken", |area| area.memory_bytes),
-            ("swap_compressed_original_bytes", "Compressed pages, as they were", |area| area.original_bytes),
-            ("swap_compressed_bytes", "Compressed pages, compressed", |area| area.compressed_bytes),
-            ("swap_zstd_pages", "Those of them that are compressed with Zstandard", |area| area.zstd_pages),
+            ("swap_compressed_original_bytes", "Original size of the compressed pages", |area| area.original_bytes),
+            ("swap_compressed_bytes", "Compressed size of the compressed pages", |area| area.compressed_bytes),
+            ("swap_zstd_pages", "Pages that are compressed with Zstandard", |area| area.zstd_pages),
         ];
         for (name, help, get) in gauges {
             let family = Family::<AreaLabel, Gauge<i64>>::default();
@@ -184,7 +184,7 @@ impl Stats {
         let counters: [(&str, &str, CompressedGet); 3] = [
             ("swap_spilled", "Compressed pages that went on to other areas", |area| area.spilled_pages),
             ("swap_incompressible", "Pages refused as they don't shrink enough", |area| area.incompressible_pages),
-            ("swap_no_room", "Pages refused for want of memory for compressed ones", |area| area.no_room_pages),
+            ("swap_no_room", "Pages refused as there was no memory for them", |area| area.no_room_pages),
         ];
         for (name, help, get) in counters {
             let family = Family::<AreaLabel, Counter>::default();
@@ -201,7 +201,7 @@ impl Stats {
             ("file_misses", "Page lookups that loaded the page", |file| file.misses),
             ("file_read_bytes", "Bytes read from the file", |file| file.bytes_in),
             ("file_written_bytes", "Bytes written to the file", |file| file.bytes_out),
-            ("file_write_requests", "Requests that they were written in", |file| file.write_requests),
+            ("file_write_requests", "Write requests to the file", |file| file.write_requests),
             ("file_write_errors", "Times that writing back failed", |file| file.write_errors),
             ("file_evictions", "Pages of the file evicted", |file| file.evictions),
             ("file_errors", "Loads that failed", |file| file.errors),

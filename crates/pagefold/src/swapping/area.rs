@@ -78,7 +78,7 @@ impl SwapArea {
         Self::new(Place::Path(path.into()))
     }
 
-    /// Memory outside the budget: for tests and measurements.
+    /// Creates an area in memory outside the budget, for tests and measurements.
     #[must_use]
     pub fn memory(size: impl IntoSize) -> Self {
         Self::new(Place::Memory { size: size.into_size() })

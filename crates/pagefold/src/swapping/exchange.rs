@@ -119,7 +119,7 @@ impl Swapping {
     ) -> ControlFlow<Option<Gone<'a>>> {
         let mut leftovers = Leftovers::default();
         let is_stuck = group.walk.insists(|| group.lists.len());
-        // An exchange is for a fault of the group itself.
+        // An exchange is for a fault of the group itself, so it may take even young pages.
         let reach = if is_stuck { Reach::All } else { Reach::Usual };
         let cut = stripe.cut(&memory.frames, 1, reach, group.now(), &mut leftovers);
         let away = cut.window.len() + cut.main.len();
@@ -144,7 +144,8 @@ impl Swapping {
         flow
     }
 
-    /// Writes a page to a reserved slot, and removes it from memory. `in_vain` is that of
+    /// Writes a page to a reserved slot, and removes it from memory if the incoming page is still
+    /// `wanted`. `in_vain` has a bit for each area that couldn't be written to, as in
     /// [`Swap::swap_out_for`](swap::Swap::swap_out_for).
     fn leave_for<'a>(
         &self,

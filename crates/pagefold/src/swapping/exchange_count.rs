@@ -2,8 +2,8 @@
 
 use sync::atomic::{AtomicU32, Ordering};
 
-/// The number of threads that are exchanging pages now. Relaxed throughout: a thread that waits for
-/// them retries.
+/// The number of threads that are exchanging pages now. Relaxed throughout: a thread that needs a
+/// frame or slot of theirs polls the count and retries.
 #[derive(Debug, Default)]
 pub(crate) struct ExchangeCount(AtomicU32);
 

@@ -1,5 +1,5 @@
-//! Swapping: anonymous pages that aren't in memory, and how they leave it. The crate `swap` manages
-//! areas and slots.
+//! Swapping: how anonymous pages leave memory, and where their bytes are until they come back. The
+//! crate `swap` manages areas and slots.
 
 pub(crate) mod area;
 pub(crate) mod charges;
@@ -25,7 +25,8 @@ pub(crate) struct Swapping {
     area_changes: Mutex<()>,
     /// The search for swap slots that pages in memory don't need.
     slot_search: Mutex<SlotSearch>,
-    /// When memory for compressed pages last ran out.
+    /// When a thread last failed to fill the stock of a compressed area. Locked while a thread
+    /// drains extents to fill a stock.
     pub(crate) stocking_failed: Mutex<Option<Instant>>,
     charges: ChargeStocks,
     pub(crate) exchanges: ExchangeCount,

@@ -49,7 +49,7 @@ impl<'a, const N: usize> SwappedOut<'a, N> {
     }
 }
 
-/// Where the bytes of a page are that leaves memory.
+/// Where the bytes of a page that leaves memory are stored.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Stored {
     /// In the slot that the page has kept since it was read back.

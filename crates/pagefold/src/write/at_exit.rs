@@ -1,4 +1,5 @@
-//! Writes dirty pages when the process ends. (The process of a model doesn't end.)
+//! Writes dirty pages when the process ends. In builds for loom and `manycore` this does nothing,
+//! because the process of a model doesn't end.
 
 use sync::Arc;
 

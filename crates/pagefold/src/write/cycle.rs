@@ -77,8 +77,8 @@ pub(crate) struct Cycle<'a> {
     /// Some requests were submitted before.
     has_submitted: bool,
     answers: Arc<Answers>,
-    /// The number of pages written since the last stage ended, the time at which it ended, and the
-    /// number of pages written before that.
+    /// The number of pages written in the current stage, the time at which the stage began, and the
+    /// number of pages written in earlier stages.
     written: u64,
     stage_start: Instant,
     written_in_all: u64,
@@ -170,7 +170,7 @@ impl<'a> Cycle<'a> {
         (self.rest, self.settled, self.error.map_or(synced, Err))
     }
 
-    /// Writes pages and ends stages until there is nothing left to begin.
+    /// Submits requests and ends stages, until no request is under way and none is left to submit.
     fn write_in_stages(&mut self) -> Result<(), IoError> {
         let stage_pages = (self.unclean / STAGES).clamp(*STAGE_PAGES.start(), *STAGE_PAGES.end());
         loop {
@@ -198,10 +198,11 @@ impl<'a> Cycle<'a> {
         has_to_end || self.failures >= FAILURES_MAX
     }
 
-    /// Before further requests are submitted, returns whether another process has truncated the
-    /// file since the last look. If so, the cycle fails with `CutOff`, even if another error came
-    /// first. Then no request makes the file longer again, except those that are under way (B6 of
-    /// `writeback`).
+    /// Returns whether another process has truncated the file since the cycle last checked. Called
+    /// before further requests are submitted. Returns false without a check if the system would
+    /// have to ask a device or a server. After a truncation, the cycle fails with `CutOff`, even if
+    /// another error came first, and submits nothing more. So only requests that are under way can
+    /// make the file longer again (B6 of `writeback`).
     fn is_cut_off(&mut self) -> bool {
         let looks = self.has_submitted && self.rest.first().is_some() && self.file.is_len_cheap();
         let is_cut = looks && self.file.is_cut_off() == Ok(true);
@@ -300,7 +301,8 @@ impl<'a> Cycle<'a> {
     /// cycle syncs only if the file has a handle again and the process isn't exiting (B7).
     fn end_stage(&mut self, before: Option<u64>) -> Result<(), IoError> {
         if self.kind != Kind::Farewell || self.file.is_wanted() {
-            // The sync has its full time, even if the stage began long ago and wrote nothing.
+            // Counted as progress, so that the device doesn't count as stalled before the sync has
+            // had its full time, even if the stage began long ago and wrote nothing.
             self.file.device().into_iter().for_each(|device| device.under_way.progressed());
             let synced = failing_if_it_panics(|| uninterrupted(|| self.writer.sync()));
             self.file.cycle_was_answered();

@@ -67,11 +67,11 @@ const WAITS_MAX: u32 = 100;
 /// How near a group is to being throttled and stopped.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Pressure {
-    /// Its dirty pages,
+    /// The number of the group's dirty pages.
     dirty: u64,
-    /// what its limit allows,
+    /// The number of pages that may be dirty under the group's own limit.
     own_max: u64,
-    /// and what is left of the budget.
+    /// How many more pages may become dirty in all groups together, but at least `M / LEFT_MIN`.
     left: u64,
 }
 
@@ -101,7 +101,7 @@ impl Pressure {
         self.dirty as f64 / self.own_max as f64
     }
 
-    /// Returns the dirty pages as a multiple of those left of the budget.
+    /// Returns the number of dirty pages as a multiple of `left`.
     fn parts(self) -> f64 {
         self.dirty as f64 / self.left as f64
     }
@@ -162,7 +162,8 @@ pub(crate) fn wait_for_clean(manager: &Manager, handle: &Handle) -> Result<(), E
 /// Throttles the writer, after it made a page dirty, if its group has many dirty pages.
 pub(crate) fn pace(manager: &Manager, handle: &Handle) {
     let group = handle.group.state();
-    // The cheap half of `wants_writing`. The flusher checks again.
+    // Cheaper than `wants_writing`: with so few dirty pages, the writer isn't throttled, and the
+    // flusher needn't write.
     if has_few_dirty(manager, group) {
         return;
     }
@@ -201,7 +202,7 @@ pub(crate) fn wants_writing(manager: &Manager, group: &GroupState) -> Option<f64
     wants.then(|| pressure.own().max(pressure.parts() / PARTS_MAX))
 }
 
-/// Returns the most pages that should be dirty of a limit of `pages`.
+/// Returns how many pages of a limit of `pages` may be dirty.
 fn dirty_max(pages: u64) -> u64 {
     let clean = (pages / CLEAN_SHARE).max(CLEAN_MIN).min(pages.div_ceil(4));
     (pages - clean).max(1)

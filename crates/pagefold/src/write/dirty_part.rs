@@ -109,7 +109,8 @@ impl FileState {
         self.fails_since(0);
     }
 
-    /// Sets since when write-back of the file has failed; 0 if it doesn't.
+    /// Notes that write-back of the file failed at `failed_ms`, or, if `failed_ms` is 0, that it
+    /// doesn't fail any more. Then updates the groups' counts of pages that can't be written.
     fn fails_since(&self, failed_ms: u64) {
         let mut groups = Vec::new();
         self.each_part(|part| {

@@ -1,5 +1,5 @@
-//! The flusher: threads that write back pages that have been dirty for long, or when there are
-//! many.
+//! The flusher: threads that write back pages that have been dirty for long, and pages of groups
+//! that have many dirty pages.
 //!
 //! Devices with pages to write wait in a queue (`dirty::line`). A thread takes the first device
 //! from the queue and *visits* it: the thread writes one of the device's files for at most half a
@@ -52,7 +52,8 @@ use crate::write::dirty::wants_writing;
 const AGE_MAX_MS: u64 = 5_000;
 /// How long a file that couldn't be written is left alone.
 const RETRY_MS: u64 = 1_000;
-/// The shortest time between two writes of one file because a thread waits for a frame.
+/// The shortest time between two writes of one file that happen only because a thread waits for a
+/// frame.
 const SHORT_PAUSE_MS: u64 = 100;
 
 /// Ends the flusher when dropped.
@@ -142,8 +143,8 @@ fn visit(manager: &Manager, device: &Arc<Device>) {
             part.try_no_more(visit); // The file is being closed, which writes its pages.
             continue;
         };
-        // A backend's file may panic when it is dropped, and this may be its last user. The
-        // thread serves other files, too.
+        // The thread survives a panic, because it serves other files, too. A backend's file may
+        // panic even when it is dropped, and this thread may hold the last reference to it.
         let flushed = survive(|| file.flush(is_leaving, visit));
         let dropped = survive(|| drop(file));
         if !flushed || !dropped {

@@ -180,10 +180,10 @@ impl Handle {
         self.at_its_pace(|| self.write_page(piece, at, Some(at + piece.len() as u64), Some(permitted)))
     }
 
-    /// Calls `write` if the file has the bytes that it is to overwrite.
+    /// Calls `write` if the file has the `len` bytes at `at`, which `write` overwrites.
     ///
     /// # Errors
-    /// [`Error::PastEnd`] if the file ends before them; the errors of `write`.
+    /// [`Error::PastEnd`] if the file ends before the last of these bytes; the errors of `write`.
     pub(crate) fn within_file(
         &self,
         at: u64,
@@ -337,9 +337,9 @@ impl Handle {
     }
 
     /// Creates a page in memory without reading it from the file: zeros, with `piece` copied in. If
-    /// `within` is `None`, the file then ends where the piece ends. Returns `None` if the caller
-    /// has to look at the page again: another thread has the page, the page has to be read by now,
-    /// room had to be made for the page's word, or another process has truncated the file.
+    /// `within` is `None`, makes the file long enough to contain the piece. Returns `None` if the
+    /// caller has to look at the page again: another thread has the page, the page has to be read
+    /// by now, room had to be made for the page's word, or another process has truncated the file.
     fn make_page(
         &self,
         piece: &[u8],
@@ -436,8 +436,9 @@ impl Handle {
             return None;
         }
         let end = page.checked_add(1)?.checked_mul(file.page_bytes())?;
-        // As in `change_page`. If another thread holds `extension`, the length may be about to
-        // change.
+        // As in `change_page`, a page that doesn't lie wholly within the file needs `extension`. If
+        // another thread holds `extension`, the length may be about to change, so this attempt
+        // fails.
         let whole = end <= file.len();
         let _turn = if whole { None } else { Some(file.extension.try_lock()?) };
         let BeginWrite::Begun(writing) = file.map.begin_write(page) else { return None };

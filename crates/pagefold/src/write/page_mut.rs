@@ -1,4 +1,4 @@
-//! A page that one thread changes in place, as its user sees it.
+//! The guard [`PageMut`], through which a thread changes a page.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -39,7 +39,8 @@ pub(crate) enum Owner<'a> {
     File(MaybeOwned<'a, Handle>),
     /// A file that is mapped in a space. The handle keeps the file open.
     Mapping(Arc<dyn Mapped>),
-    /// A space's own memory. Writes to it aren't counted. An owned guard keeps the space.
+    /// A space's own memory. Changed pages aren't counted as dirty. An owned guard keeps the space
+    /// open.
     Space {
         _keeper: Option<Arc<dyn Keeper>>,
     },

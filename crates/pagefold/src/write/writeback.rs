@@ -1,4 +1,5 @@
-//! Write-back: writes one file's dirty pages to it, and syncs the file so that they last.
+//! Write-back: writes a file's dirty pages to the file, and syncs it, so that the bytes survive a
+//! power cut.
 //!
 //! A *cycle* goes through the file once and writes the dirty pages. It writes neighbouring pages in
 //! one request (`request`), and keeps many requests under way at once (`cycle`).
@@ -55,9 +56,9 @@
 //! - B6. If a cycle finds that another process has shortened the file, the cycle fails. Nothing is
 //!   written to the file until Pagefold has adopted the new length (`length`), because write-back
 //!   would bring the truncated bytes back. If the system knows the file's length without asking a
-//!   device or a server, the cycle checks the length again before it submits further requests. A
-//!   gap remains: requests that are under way at that time still write. If the system would
-//!   have to ask, the cycle doesn't check again, so its later requests still write, too.
+//!   device or a server, the cycle checks the length again before it submits further requests.
+//!   Requests that are under way at that time may still write past the new end. If the system would
+//!   have to ask, the cycle doesn't check again, so its later requests may do so, too.
 //!
 //! - B7. When a file's last handle is dropped, its dirty pages are written but not synced. The
 //!   operating system then has the bytes, as after `write` and `close`. The pages then count as
@@ -91,11 +92,12 @@ use crate::write::cycle::{Cycle, Kind};
 use crate::write::flusher;
 use io::IoError;
 
-/// The longest time that a sweep takes: other files may have to be written as well.
+/// A sweep begins no more requests after this time, because other files may have to be written as
+/// well.
 const SWEEP_MAX: Duration = Duration::from_millis(500);
 
-/// How often a file that is about to be closed is written anew because another process has
-/// truncated it once more.
+/// The most attempts to write a file before it is closed, or before the process exits. An attempt
+/// fails if another process has just truncated the file.
 const CUTS_MAX: u32 = 4;
 
 impl FileState {
@@ -174,7 +176,8 @@ impl FileState {
         result
     }
 
-    /// Returns whether writes have to last: there is a handle, and the process doesn't end.
+    /// Returns whether the file has a handle and the process isn't exiting. If so, written bytes
+    /// must be synced (B7).
     pub(crate) fn is_wanted(&self) -> bool {
         // Acquire, as in all loads of the number of handles.
         self.handles.load(Acquire) > 0 && !self.manager.file_io.flusher.is_leaving()
@@ -188,8 +191,8 @@ impl FileState {
         let new = || Round { rest: Course::round(hand), started_ms: self.manager.memory.now_ms() };
         let Round { rest, started_ms } = turn.round.take().unwrap_or_else(new);
         let (rest, settled, result) = self.cycle(rest, Kind::Sweep);
-        // Failures are recorded in the file's latch. After a failure, the next round begins after
-        // the place that failed.
+        // Failures are recorded in the file's latch. After a failure, the next sweep begins a new
+        // round, at the first page that this sweep didn't reach.
         match (rest.first(), result) {
             // Sometimes: a sweep ends in the middle of a round.
             (Some(next), Ok(())) => (turn.hand, turn.round) = (next, Some(Round { rest, started_ms })),

@@ -7,8 +7,8 @@ use super::{TAG, WHAT};
 
 /// A key.
 pub(super) struct Cipher {
-    /// The library calls it "less safe" than keys that choose nonces themselves. `Encryption`
-    /// counts our nonces (N1).
+    /// The library calls the key "less safe" because the key doesn't choose nonces itself.
+    /// `Encryption` makes sure that no nonce is used twice (N1).
     key: LessSafeKey,
 }
 

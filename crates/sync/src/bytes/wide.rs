@@ -15,8 +15,8 @@ pub(super) const LIBRARY_STORE_MIN: usize = 64;
 /// Copies the `len` bytes at `from + offset` to `to`. The address and the offset are separate
 /// arguments because a load instruction adds them for free.
 ///
-/// Up to 128 bytes are copied by two runs of moves: one begins at the first byte, the other ends at
-/// the last byte. The two runs meet or overlap.
+/// From 9 to 128 bytes are copied by two runs of moves: one begins at the first byte, the other
+/// ends at the last byte. The two runs meet or overlap.
 ///
 /// # Safety
 /// The `len` bytes must lie in one run of shared bytes, and `to..to + len` must be writable and

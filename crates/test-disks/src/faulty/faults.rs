@@ -40,8 +40,8 @@ impl Call {
     }
 }
 
-/// The schedule and the counters. The counters are `Relaxed`: they are read after the calls, by
-/// threads that have waited for them.
+/// The schedule and the counters. `calls` and `fired` are `Relaxed`: the threads that read them
+/// have waited for the calls.
 #[derive(Default)]
 pub(crate) struct Faults {
     plan: Mutex<Plan>,

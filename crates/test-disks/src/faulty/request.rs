@@ -43,7 +43,8 @@ pub(super) fn prepare(faults: &Arc<Faults>, mut request: Request, len: &FileLen<
     }
 }
 
-/// Returns a function that queries the length, and that may fail.
+/// Returns a function that queries the length. Each query counts as a call, and may fail as
+/// scheduled.
 fn checked<'a>(faults: &'a Faults, len: &'a FileLen<'_>) -> impl Fn() -> Result<u64, IoError> + 'a {
     || faults.check(Call::Len).and_then(|()| len())
 }

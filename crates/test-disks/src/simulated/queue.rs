@@ -94,8 +94,9 @@ impl<F: DiskFile> SimulatedQueue<F> {
         }
     }
 
-    /// Answers requests until `done()`, until there are none, until those of the batch have
-    /// completed, or until the time limit has passed.
+    /// Answers requests until `done()` returns true, until the requests of `queue` have completed,
+    /// until no requests are left, or until the time limit of `how` has passed. With `waits_only`,
+    /// waits for other threads to answer them instead.
     pub(crate) fn help(&self, queue: &Queue, how: Helping, done: &dyn Fn() -> bool) {
         let time = how.at_most.map(|most| (most, Instant::now()));
         loop {

@@ -83,7 +83,7 @@ impl Manager {
         self.drain_pausing(wanted, candidates, looks, cost, &mut sleep)
     }
 
-    /// [`drain`](Self::drain), with the function that waits for other threads.
+    /// Does the work of [`drain`](Self::drain). `pause` waits for other threads.
     ///
     /// While another thread holds a frame of an extent, no page of this extent is evicted. The
     /// reason: if the thread keeps the frame, the extent can't be given back, and the evictions
@@ -255,8 +255,8 @@ impl Manager {
     }
 
     /// Moves a page into a free frame, unless the page is one that reclaim would evict next. So a
-    /// group doesn't lose pages that it uses when room is made for page maps. Returns the page if
-    /// it isn't worth moving, or if there is no free frame. The caller may then evict it.
+    /// drain doesn't cost a group the pages that it uses. Returns the page if it isn't worth
+    /// moving, or if there is no free frame. The caller may then evict it.
     fn move_listed(&self, group: &GroupState, page: IsolatedFrame) -> Option<IsolatedFrame> {
         if !self.is_worth_moving(page.id()) {
             return Some(page);

@@ -277,14 +277,15 @@ impl Manager {
         group.walk.rests(|| group.lists.len(), || self.memory.now_us())
     }
 
-    /// Runs one pass over one stripe of the group that should give pages for `need` first.
+    /// Runs one pass over one stripe of the first group that `ranking` names for `need` and that
+    /// doesn't rest.
     pub(crate) fn pass_for(&self, need: For<'_>, wanted: usize) -> Pass {
         let candidates = self.memory.ranking.candidates(&self.memory.groups, need, self.memory.budget_pages());
         let mut groups = candidates.iter().filter_map(|it| self.memory.groups.get(it.group));
         groups.find(|group| !self.rests(group)).map_or(Pass::default(), |group| self.pass_here(&group, wanted))
     }
 
-    /// Runs one pass over the lists of the stripe that this CPU should reclaim from.
+    /// Runs one pass over the stripe of `group` from which this CPU should reclaim.
     pub(crate) fn pass_here(&self, group: &GroupState, wanted: usize) -> Pass {
         self.pass_from(group, &mut start(group), wanted, Whose::Others)
     }
@@ -437,8 +438,8 @@ fn sort_cut(frames: &Frames, stripe: &Stripe, now: Now, cut: Cut, insist: bool, 
             continue;
         }
         let used = frames.take_use(frame.id());
-        // A page that came back to memory, and has no place in main yet. If it was read ahead, it
-        // has been used since.
+        // Whether the page came back after an eviction, and has no place in main yet. A page that
+        // was read ahead counts only once it has been used.
         let is_back = rank.origin() != Origin::New && !frames.is_unused_ahead(frame.id());
         let rank = match used {
             Use::Certain(uses) if cut.uses_tell => rank.seen(uses, now, frame.id()),

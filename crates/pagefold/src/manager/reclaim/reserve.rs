@@ -52,10 +52,10 @@ impl Manager {
         }
     }
 
-    /// Frees a few pages. If the group's own reserve is short, frees pages of the group, otherwise
-    /// pages of the group that must give pages to it. Parts of page maps that the group doesn't
-    /// need any more go before its pages. Returns false if fewer pages were freed than the thread
-    /// took from the reserve.
+    /// Frees a few pages. If the group's own reserve is short, gives back idle parts of the group's
+    /// page maps or, if there are none, evicts pages of the group. Otherwise evicts pages of the
+    /// group that `ranking` asks first. Returns false if it freed no page, or fewer than a batch of
+    /// charges.
     fn help(&self, group: &GroupState, its_shortage: Shortage) -> bool {
         self.stock_up_swap();
         let batch = group.stock_batch() as usize;

@@ -21,11 +21,12 @@ use crate::memory::lowering::{Cost, MAPS_BATCH};
 use crate::size::Size;
 
 /// While page maps take less than 1/`MAPS_SHARE` of the budget, the shadows in them (traces of
-/// evicted pages) are worth more than a few frames.
+/// evicted pages) are worth more than a few frames. So an extent is drained before maps shrink. If
+/// maps take more, their idle parts go first.
 const MAPS_SHARE: u64 = 8;
-/// A part of a page map is *idle*, and can be given back, if none of its pages is in memory.
-/// `IDLING_PAGES` is how many pages are evicted at a time so that parts become idle, `IDLING_TURNS`
-/// how often that is tried.
+/// A part of a page map is *idle*, and can be given back, if none of its pages is in memory or in
+/// swap. `IDLING_PAGES` is the number of pages that are evicted at a time to make parts idle.
+/// `IDLING_TURNS` is how often that is tried.
 const IDLING_PAGES: usize = 8;
 /// The most pages that are looked at to find pages that are almost alone in their part of a map.
 const SPARSE_LOOKS: usize = 256;

@@ -1,8 +1,8 @@
 //! What a move needs in memory at once, and whether the group may have it.
 //!
 //! The parts of page maps with the new words are charged to the group (`manager::parts`) before any
-//! access has to wait, because a charge may take reclaim. They are charged beside the parts with
-//! the old words, which become idle only when the pages have moved.
+//! access has to wait, because a charge may take reclaim. The parts with the old words stay charged
+//! as well: they become idle only when the pages have moved.
 
 use frames::PageState;
 
@@ -18,14 +18,14 @@ struct Need {
     pages: u64,
     /// Parts of page maps at the new place.
     parts: u64,
-    /// The first page that isn't in memory, or that needs such a part. Without one, the move takes
-    /// no memory.
+    /// The first page that is in swap, or whose new word needs such a part. If there is none, the
+    /// move takes no memory.
     first: Option<u64>,
 }
 
 impl SpaceState {
     /// Charges the parts of page maps that a move needs, and returns these charges. Fails at once
-    /// if the group may not have all that the move needs in memory together.
+    /// if the move needs more memory at one time than the group may have.
     pub(super) fn charge_parts(&self, old: Pages, by: u64) -> Result<Vec<PartCharge<'_>>, Error> {
         let (manager, group) = (&**self.manager(), self.group.state());
         let beyond = |need: &Need| {
