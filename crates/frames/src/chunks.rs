@@ -33,10 +33,11 @@
 //!   this state. It is decremented at a time when the page's write state is clean and its frame is
 //!   frozen; the frame stays frozen until the word has left the state *written*. So a search for
 //!   pages that aren't clean can skip chunks with w = 0.
-//! - C4. A word is counted in w only while it is counted in n. So a chunk whose n is 0 is idle, and
-//!   a thread that gives it back waits for no change of w. `leave` decrements both counts in one
-//!   step. A swapper decrements w before the word becomes *swapped*, because another thread may
-//!   leave the chunk from then on (W6 of `swapping`).
+//! - C4. A word is counted in w only while it is counted in n. So if n is 0, w is 0, too, and the
+//!   chunk is idle. A thread that gives the chunk back never has to wait until w is 0 as well. If
+//!   the word is written, `leave` decrements both counts in one atomic step. A swapper decrements w
+//!   before it makes the word *swapped*. From then on, another thread may make the word *vacant*
+//!   and call `leave`, which then decrements only n (W6 of `swapping`).
 //! - C5. A chunk becomes `PAID` when a load that makes it uses up a payment. Before the chunk stops
 //!   being `PAID`, `returned` is called for it once, while the chunk is `LOCKED`. So a thread that
 //!   waits until all chunks of a map are absent also waits for these calls. If the system refuses

@@ -9,8 +9,9 @@ use std::time::Duration;
 /// See `parking_lot::Condvar`.
 #[derive(Debug, Default)]
 pub struct Condvar {
-    /// Its address identifies the queue. The field is never accessed: only parking, waking, and
-    /// accesses to the mutex cost time.
+    /// Gives each `Condvar` an address of its own. The address identifies the queue of the threads
+    /// that wait for the `Condvar`. The field itself is never accessed, so it costs no virtual
+    /// time. Only parking, waking, and accesses to the mutex cost time.
     _place: u64,
 }
 

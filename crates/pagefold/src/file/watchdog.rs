@@ -60,14 +60,19 @@
 //! | a closing | the holder of `turn`, or a load that the closing waits for; while it adopts a length, the holder of `extension` |
 //! | an errand that no worker has begun | a worker that does work for the device |
 //!
-//!   A thread that waits for a request while it holds a lock makes no progress. So a sync or a new
-//!   length that hangs times out, even if appends and other errands go on. While the holder of
-//!   `extension` also waits for `turn`, or holds it, the progress of the holder of `turn` counts as
-//!   its own. While the holder of `extension` waits for memory, no time counts. An errand has its
-//!   full time when a worker begins it. Before that, it waits for the workers: if all of them hang,
-//!   it times out, even if the device answers other threads. An errand that gets `extension` begins
-//!   with its full time, unless the device is silent: then the last holder may have given up, and
-//!   released the lock without an answer.
+//!   While the holder of a lock waits for an answer to its request, it makes no progress. Answers
+//!   to other threads don't count. So a sync or a new length that hangs times out, even if appends
+//!   and other errands go on.
+//!
+//!   Two rules apply to the holder of `extension`. While it also waits for `turn`, or holds `turn`,
+//!   the progress of the holder of `turn` counts as its own. While it waits for memory, the
+//!   timeouts that depend on its progress don't run.
+//!
+//!   The timeout of an errand starts again when a worker begins the errand. Until then, the errand
+//!   depends on the workers' progress. If all workers hang, the errand times out, even if the
+//!   device answers other threads. The timeout starts once more when the errand gets `extension`,
+//!   unless the device is silent. In a silence, the last holder may have released `extension`
+//!   because it gave up, so the release is no sign that the device has answered.
 //! - WATCH-4. Time in which the process was stopped, or got no CPU, doesn't count. The device may
 //!   have answered in that time, although no thread of the process could run to see the answer. So
 //!   if a wait returns much later than it should, the caller's timeout starts anew. A call that

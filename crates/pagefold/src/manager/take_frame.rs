@@ -18,8 +18,9 @@ const DIRECT_BATCH: usize = 32;
 /// Failed attempts before a thread gives up, while pages are in flight that may become evictable.
 const ATTEMPTS_MAX: u32 = 400;
 /// Failed attempts before a thread gives up if all pages are listed and pinned. Then waiting helps
-/// only if another thread drops its pin. A page that another thread is just changing counts as
-/// pinned: a writer that gets no CPU can't be told from a guard that its user keeps.
+/// only if another thread drops its pin. A page that another thread is changing counts as pinned,
+/// too. That thread may be a writer that gets no CPU, or a user may keep a guard for changing the
+/// page. The thread that needs a frame can't tell which.
 const ATTEMPTS_PINNED_MAX: u32 = 8;
 /// After each `KEPT_EACH` failed attempts, a thread takes the pins that mailboxes keep for futures
 /// that haven't been polled.

@@ -70,8 +70,10 @@ impl fmt::Debug for HitsList {
     }
 }
 
-/// The hits of an open handle, or of a place in a table of mappings. They are entered on two lists:
-/// the group's list, and the list of the file that is open, or mapped in that place now.
+/// The hits of an open handle, or of a place in a table of mappings. They are on the list of their
+/// group, and on the list of one file. For a handle, this is the file that the handle was opened
+/// for. For a place, it is the file that is mapped in the place at the moment. While no file is
+/// mapped there, the place's hits are on no file's list.
 pub(crate) struct HitCount {
     hits: Arc<Hits>,
     in_group: u32,
