@@ -238,8 +238,8 @@ impl Chunks {
         self.enter_or_add(word, payment, budget, prepare)
     }
 
-    /// Adds a word to the count of a chunk that is present. Otherwise, or if another thread was
-    /// faster, returns the state.
+    /// Adds a word to the count of words in use if the chunk is present. Fails with the chunk's
+    /// state if the chunk is absent or locked, or if another thread changes the state meanwhile.
     #[inline]
     fn enter_present(&self, state: &AtomicU32) -> Result<(), u32> {
         let now = state.load(Ordering::Relaxed);

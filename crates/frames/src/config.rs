@@ -15,7 +15,8 @@ pub struct Config {
     pub memory_max: u64,
     /// Bytes in a page: a power of two, at least the system's page size.
     pub page_size: usize,
-    /// Uses the system's huge pages if the budget is large enough for whole ones.
+    /// Uses the system's huge pages if extents are as large as huge pages: if the budget has at
+    /// least 64 MiB, or if pages have 2 MiB.
     pub huge_pages: bool,
     /// Takes all memory at once, rather than when it is first used.
     pub pretouch: bool,

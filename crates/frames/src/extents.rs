@@ -178,7 +178,7 @@ impl Extents {
     /// Returns whether the drain has caught the frame.
     #[inline]
     pub(crate) fn catch(&self, table: &FrameTable, frame: FrameId) -> bool {
-        // Acquire pairs with `begin_drain`. Only drains write this cache line.
+        // Acquire pairs with `begin_drain`. Only drains write `draining`.
         Span::has(self.draining.load(Ordering::Acquire), frame.index() >> self.shift)
             && self.catch_in(&mut self.caught.lock(), table, frame)
     }

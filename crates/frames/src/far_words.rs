@@ -65,8 +65,8 @@ const LOW_BITS: u64 = (1 << NUMBER_SHIFT) - 1;
 pub(crate) enum NoWords {
     /// The budget has no room for a table.
     NoRoom,
-    /// All segments for parts are in use, or all tables, or the system refuses to make a table
-    /// writable.
+    /// The page is past the map's maximum; or all segments for parts are in use, or all tables; or
+    /// the system refuses to make a table writable.
     NoPlace,
 }
 

@@ -35,13 +35,13 @@ const SEGMENTS_LOOKED_AT: usize = 256;
 
 /// All frames of one budget.
 ///
-/// A frame is in exactly one of these states at a time:
+/// A frame that isn't retired is in exactly one of these states at a time:
 ///
 /// | state | where the frame is |
 /// |---|---|
-/// | free | if it has memory: on the lists of free frames; otherwise on no list, in an extent without memory |
-/// | owned | with an [`OwnedFrame`]: being loaded, or just evicted |
-/// | resident | its page's word leads readers to it; it is on its group's list, or with an [`IsolatedFrame`] |
+/// | free | if it has memory: on the lists of free frames, or caught by a drain; otherwise on no list, in an extent without memory |
+/// | owned | with an [`OwnedFrame`] or a [`LoadingRun`](crate::LoadingRun): being loaded, or just evicted |
+/// | resident | its page's word leads readers to it; it is on its group's list, with an [`IsolatedFrame`], or on no list (`publish_unlisted`) |
 #[derive(Debug)]
 pub struct Frames {
     pub(crate) table: FrameTable,
@@ -365,8 +365,9 @@ impl Frames {
         extents.flat_map(|extent| self.extents.frames_of(extent)).map(|number| FrameId::new(number as u32))
     }
 
-    /// Gives back up to `wanted` parts of page maps in which no page has been in memory for a
-    /// while. Returns the number of parts. Calls `returned` for each part that was paid for
+    /// Gives back up to `wanted` parts of page maps that haven't been in use for a while. (A part
+    /// is in use while one of its pages is in memory, in swap or being loaded.) Returns the number
+    /// of parts given back. Calls `returned` for each of them that was paid for
     /// ([`Payment`](crate::Payment)), with the index of the part's first word. `returned` must not
     /// load pages, and must not wait for a thread that may load one.
     pub fn sweep_maps(&self, wanted: usize, mut returned: impl FnMut(u64)) -> usize {
@@ -390,16 +391,16 @@ impl Frames {
         self.words.visit_sparse(SEGMENTS_LOOKED_AT, visit);
     }
 
-    /// Gives back a part of a page map if no page in it is in memory. Returns whether it has. See
-    /// [`sweep_maps`](Self::sweep_maps) for `returned`.
+    /// Gives back a part of a page map if the part isn't in use. Returns whether it has. See
+    /// [`sweep_maps`](Self::sweep_maps) for parts in use, and for `returned`.
     pub fn give_back(&self, part: MapPart, mut returned: impl FnMut(u64)) -> bool {
         self.words.give_back(part, &self.budget, &mut returned)
     }
 
-    /// Gives back up to `wanted` parts of a map in which no page is in memory now. `word` is the
-    /// index of one of the map's words; if the map has several segments of words, only parts of
-    /// this word's segment are given back. Returns the number of parts. See
-    /// [`sweep_maps`](Self::sweep_maps) for `returned`.
+    /// Gives back up to `wanted` parts of a map that aren't in use now. `word` is the index of one
+    /// of the map's words; if the map has several segments of words, only parts of this word's
+    /// segment are given back. Returns the number of parts given back. See
+    /// [`sweep_maps`](Self::sweep_maps) for parts in use, and for `returned`.
     pub fn give_back_idle_parts(&self, word: u64, wanted: usize, mut returned: impl FnMut(u64)) -> usize {
         self.words.give_back_idle_of(word as usize, wanted, &self.budget, &mut returned)
     }

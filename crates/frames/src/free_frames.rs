@@ -223,9 +223,9 @@ impl Chain {
 
     /// Takes all batches. Returns the first frame of the top one.
     fn pop_all(&self) -> Option<FrameId> {
-        // Clears the link and keeps the count of changes. All other changes increment the count, so
-        // the chain has at most two values with one count: first with a link, then without. So no
-        // value of the chain occurs twice. Acquire: see `put`. Release pairs with the Acquire in
+        // Clears the link and keeps the count of changes. All other changes increment the count. So
+        // at most two values have the same count, first one with a link and then one without, and
+        // no value returns after a change. Acquire: see `put`. Release pairs with the Acquire in
         // `pop`: a thread that finds the chain empty sees that `is_sifted` is set.
         first_of(self.0.fetch_and(!LINK, Ordering::AcqRel))
     }
@@ -508,9 +508,10 @@ impl FreeFrames {
     /// Passes all free frames to `keep`, batch by batch, and puts back the frames that `keep`
     /// returns. Only one sift may run at a time.
     ///
-    /// Meanwhile other threads can still take free frames, except those of the batch that `keep` is
-    /// working on. If such a thread [takes](Self::take_anywhere) a batch that this sift hasn't
-    /// reached yet, the thread sifts the batch with its own `keep`.
+    /// Meanwhile other threads can still take free frames, except those of the stock, or of the
+    /// depot's batch, that `keep` is working on. If such a thread [takes](Self::take_anywhere) a
+    /// batch of a depot that this sift hasn't reached yet, the thread sifts the batch with its own
+    /// `keep`.
     pub(crate) fn sift(&self, table: &FrameTable, mut keep: impl FnMut(Batch) -> Batch) {
         self.sift_stocks(table, &mut keep);
         for depot in &self.depots {

@@ -12,9 +12,9 @@ use crate::region::ZeroedAtomics;
 
 /// The length of one object. It has cache lines of its own, because hits read it.
 ///
-/// Both numbers are stored with Release and loaded with Acquire. When an object grows, the page at
-/// its old end is taken out of memory before the new numbers are stored. So a reader that sees that
-/// the object has grown also sees that this page isn't in memory any more.
+/// `bytes` and `whole_pages` are stored with Release and loaded with Acquire. Before an object's
+/// greater length is stored, the page at the old end is removed from memory, or its bytes past the
+/// old end are corrected. So a reader that sees the new length doesn't find stale bytes there.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Length {

@@ -1,10 +1,10 @@
 //! Loads that continue after the thread that began them has gone on.
 //!
-//! A [`Loading`] (a load that has begun) and an [`OwnedFrame`] only borrow from their map, so they
-//! add no cost to a miss. But a request may outlive the borrow: the caller may return, or its
-//! future may be dropped, while the device still writes to the frame. Such a request uses a run.
-//! The run owns the page words in *loading* and the frames of neighbouring pages, and keeps the map
-//! alive.
+//! A [`Loading`] (a load that has begun) borrows from its map, and an [`OwnedFrame`] from its
+//! `Frames`. Borrows cost a miss nothing, but a request may outlive them: the caller may return, or
+//! its future may be dropped, while the device still writes to the frame. Such a request uses a
+//! run. The run owns the page words in *loading* and the frames of neighbouring pages, and keeps
+//! the map alive.
 //!
 //! The thread that ends the run takes the pages out one by one, each as a `Loading` and an
 //! `OwnedFrame` again. So a page of a run is published in the same way as any other page.

@@ -1,7 +1,7 @@
 //! Numbers that identify page maps.
 
-/// The position of the number's lowest bit: of a table's number in a [`Table`](crate::Table), and
-/// of a page map's number in a [`MapInWord`].
+/// The position of the lowest bit of a table's number in a [`Table`](crate::Table), and of a page
+/// map's number in a [`MapInWord`].
 pub const NUMBER_SHIFT: u32 = 12;
 
 /// Identifies a page map while the map lives.

@@ -75,7 +75,8 @@ impl MapState {
         if self.grows { BYTES_MAX / self.frames.page_size() as u64 + 1 } else { self.near as u64 }
     }
 
-    /// Returns the memory in bytes that the length keeps.
+    /// Returns the memory in bytes that the map takes in the array of all lengths: see
+    /// [`PageMap::length_bytes`](crate::PageMap::length_bytes).
     pub(crate) fn length_bytes(&self) -> u64 {
         let lengths = self.reserved as usize * size_of::<Length>();
         lengths.min(crate::system_page_size()) as u64

@@ -45,8 +45,8 @@ use crate::map_state::MapState;
 use crate::page_word::{PageState, PageWord};
 use crate::write_state::Ahead;
 
-/// A scan of a chunk's words for pages in memory looks this many words ahead, and prefetches the
-/// record of the frame that the word there names.
+/// The distance in words at which a scan for pages in memory prefetches frame records: at each
+/// word, the scan prefetches the record of the frame that the word this far ahead names.
 const RECORDS_AHEAD: usize = 8;
 
 /// The page words of one object. A clone is a handle to the same map. A thread that looks pages up
@@ -162,8 +162,8 @@ impl PageMap {
         self.word(page).map(|(_, word)| word)
     }
 
-    /// Returns the word and the offset within its page for `len` bytes at `start`, if these lie in
-    /// one page and in the object.
+    /// Returns the word of the page that contains the `len` bytes at `start`, and the offset of the
+    /// bytes in that page, if the bytes lie in one page and in the object.
     #[inline]
     fn locate(&self, start: u64, len: usize) -> Option<(&AtomicU64, usize)> {
         self.lookup.locate(self.frames(), start, len).or_else(|| self.locate_far(start, len))
@@ -290,7 +290,8 @@ impl PageMap {
     }
 
     /// Returns the pages of `range` that are in memory, being loaded or swapped out, in order. May
-    /// miss pages whose state changes meanwhile. Prefetches the records of their frames.
+    /// miss pages whose state changes meanwhile. Prefetches the frame records of the returned pages
+    /// that are in memory.
     pub fn pages_in_memory(&self, range: Range<u64>) -> impl Iterator<Item = u64> + '_ {
         let words = &self.shared.frames.words;
         self.words_of(range).flat_map(|part| words.in_use(part)).flat_map(move |chunk| {

@@ -17,7 +17,8 @@
 //! page, the page is *settled*: its word loses `WRITTEN` and gets the frame's next generation.
 //!
 //! Every change is a compare-and-swap, with two exceptions: the loader may swap a *loading* word,
-//! which it owns, and a thread that settles a page stores the word while it has the frame frozen:
+//! which it owns, and a thread that settles a page stores the word while it has the frame frozen.
+//! A word changes in these ways:
 //! ```text
 //!            begin_load                 publish
 //!   vacant ─────────────▶ loading ─────────────────▶ resident

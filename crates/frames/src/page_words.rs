@@ -171,7 +171,7 @@ impl PageWords {
     /// block must stay open. If the block were closed, the next map that gets the segment would use
     /// the chunk without opening the block, and searches for the map's pages would skip the block.
     pub(crate) fn release(&self, range: Range<usize>, budget: &Budget) {
-        // A policy that has parts paid for gives them back itself, before it drops the map.
+        // If the policy has paid for parts, it gives them back itself before it drops the map.
         let occupied = self.give_back_all(range.clone(), budget, &mut |_| debug_assert!(false, "a part is paid for"));
         if occupied > 0 {
             return;
@@ -180,8 +180,8 @@ impl PageWords {
         let run = range.start >> shift..range.end >> shift;
         let mut free = self.free.lock();
         for segment in run.clone() {
-            // Relaxed: changed under the lock. A thread that reads it without the lock checks again
-            // under the lock.
+            // Relaxed: changed under the lock. The next map gets the segment under the same lock,
+            // so its threads see which blocks were closed.
             let blocks = self.segments[segment].load(Ordering::Relaxed);
             let closes = |&block: &usize| self.chunks.are_absent(self.words_of_block(segment, block));
             let closing = bits_of(blocks).filter(closes).fold(0, |closing, block| closing | 1 << block);

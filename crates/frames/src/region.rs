@@ -10,9 +10,9 @@
 //! another thread had stored the zeros.
 //!
 //! The second is a fork: a forked child reads zeros everywhere in the region (`MADV_WIPEONFORK`),
-//! so it inherits no page, and no copy of a page. If its thread held a guard at the fork, the child
-//! may still read through the guard, which returns zeros, and drop the guard. If the kernel can't
-//! wipe the memory at a fork, the child zeroes the memory itself (`sync::fork`).
+//! so it inherits no page, and no copy of a page. If the thread that forks holds a guard, the child
+//! has the guard, too: it may read through the guard, and gets zeros, and it may drop the guard. If
+//! the kernel can't wipe the memory at a fork, the child zeroes the memory itself (`sync::fork`).
 
 use std::ops::{Deref, Range};
 

@@ -1,7 +1,7 @@
 //! Tracks which segments of the page words are free, and which are open (`page_words`).
 //!
-//! Every operation takes logarithmic time, because opening a file takes a run of segments under one
-//! lock, which protects all segments.
+//! A thread that opens a file takes a run of segments under one lock, which protects all segments.
+//! So that the lock is never held for long, every operation takes at most logarithmic time.
 //!
 //! Segments take address space, which is limited, and a tenant may open sparse files of any length.
 //! To keep one tenant from taking all segments, longer runs must leave more segments free

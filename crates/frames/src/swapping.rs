@@ -188,8 +188,8 @@ impl Frames {
             return None;
         }
         // The freeze succeeded, so the frame holds a page. The page's word names the frame, unless
-        // a loader or mover has unfrozen the frame and not changed the word yet. Until it does, the
-        // word isn't *written*.
+        // a loader or mover has unfrozen the frame and not changed the word yet. Until it changes
+        // the word, the word isn't *written*, so the slot doesn't count as kept in vain.
         let is_written = || PageWord::from_bits(self.word_of(frame).1.load(Ordering::Relaxed)).is_written();
         let takes = self.table.slot(frame) == slot && (!only_in_vain || is_written());
         if takes {

@@ -16,7 +16,8 @@
 //!   unmapped the old memory on all CPUs.
 //! - T2. A table number whose count of uses has reached its maximum is never allocated again.
 //!
-//! Each page map also has one table with the map's number, which exists as long as the map.
+//! Each page map also has a table of its own, in a second array, as long as the map lives. The
+//! index of the table in this array is the map's number.
 //!
 //! If a system page is larger than a table, freed tables keep their memory until they are used
 //! again.

@@ -69,7 +69,8 @@ pub enum BeginWrite<'a> {
     Absent,
     /// The page is pinned.
     Pinned,
-    /// Another thread writes to the page, or checks whether to evict it.
+    /// Another thread has the page's frame frozen, for example to write to the page or to evict it,
+    /// or has changed the page's state during this call.
     Busy,
 }
 

@@ -19,10 +19,10 @@ pub enum Access {
     Create,
     /// For reading and writing. The file is created; fails with `EEXIST` if it exists.
     CreateNew,
-    /// For reading and writing, exclusively. Fails with `EBUSY` if the file is already open with
-    /// `Alone`, in this process or another, or if the file is a device that the system uses. The
-    /// exclusion is an advisory lock: it doesn't keep other threads and processes from opening the
-    /// file with other kinds of access.
+    /// For reading and writing, exclusively. Takes the file's advisory [lock](BackingFile::lock).
+    /// Fails with `EBUSY` if another opening of the file has the lock, in this process or another,
+    /// or if the file is a device that the system uses. The lock doesn't keep other threads and
+    /// processes from opening the file with other kinds of access.
     Alone,
     /// Creates a file that has no name, for reading and writing. Its mode is 0600, so only
     /// processes of its owner may open it. The path is an existing directory, or an unused name in
@@ -158,9 +158,8 @@ pub trait BackingFile: Send + Sync {
     /// on. Returns the number of bytes read, which is 0 at or past the end of the file. Callers use
     /// [`read_full`](crate::read_full()), which continues after short reads and interruptions.
     ///
-    /// `offset` and the slices' lengths must be multiples of the page size, which is a multiple of
-    /// 4 KiB. After a short read, the bytes of `into` that weren't read are unspecified; after an
-    /// error, all bytes of `into` are.
+    /// `offset` and the slices' lengths must be multiples of 4 KiB. After a short read, the bytes
+    /// of `into` that weren't read are unspecified; after an error, all bytes of `into` are.
     ///
     /// # Errors
     /// The system's.

@@ -1,4 +1,4 @@
-//! Decides when the bytes written to a file are durable on its disk.
+//! Makes the bytes and the name of an open file durable, by one sync at a time.
 //!
 //! The kernel reports a failed writeback once per open file description, and then treats the pages
 //! as clean. So without serialization, if two threads sync through one descriptor, one would get

@@ -32,8 +32,9 @@
 //! [`automatic()`] chooses the best backend that works on this machine.
 //!
 //! Unsafe code is used only for system calls (`pread`, `preadv`, `pwritev`, `name_to_handle_at`,
-//! `getrlimit`), for the entries, queues and descriptor of a ring, for the promise that the buffers
-//! of copies don't move, and for a forked child, which must not drop the rings.
+//! `getrlimit`), for the entries, queues and descriptor of a ring, for the `Send` of a request in
+//! flight, for the guarantee that the buffers of copies don't move, and for dropping the rings,
+//! which a forked child must not do.
 #![cfg_attr(any(pagefold_loom, pagefold_manycore, not(feature = "uring")), allow(rustdoc::broken_intra_doc_links))]
 #![deny(unsafe_code)]
 

@@ -274,8 +274,8 @@ impl Lines {
         more.min(wanted - woken)
     }
 
-    /// Counts a thread that is about to be started, or that couldn't be started. Returns the number
-    /// of threads.
+    /// Adds a thread that is about to be started to the number of threads. If `started` is false,
+    /// subtracts a thread that couldn't be started. Returns the new number.
     pub(crate) fn count_thread(&self, started: bool) -> usize {
         let mut state = self.state.lock();
         state.threads = if started { state.threads + 1 } else { state.threads - 1 };

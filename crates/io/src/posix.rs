@@ -410,8 +410,9 @@ impl PosixFile {
         Ok(rest.start + answer?)
     }
 
-    /// Checks a new length as [`check_limit`](Self::check_limit) does. But a file that is at least
-    /// as long already may be truncated to a length beyond the limit.
+    /// Checks that the file may get the length `len`. A file must not grow beyond the limit
+    /// ([`check_limit`](Self::check_limit)). A file that has at least `len` bytes doesn't grow, so
+    /// its `len` may be beyond the limit.
     fn check_new_len(&self, len: u64) -> Result<(), IoError> {
         match self.check_limit(len.saturating_sub(1)) {
             Err(error) if self.len()? < len => Err(error),

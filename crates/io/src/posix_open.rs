@@ -137,8 +137,8 @@ fn open_or_make(path: &Path, access: Access, found: Result<Stat, Errno>) -> Resu
         Ok(stat) => {
             let kind = Kind::of(&stat)?;
             let alone = access == Access::Alone && kind == Kind::BlockDevice;
-            // Without `O_CREAT`, this flag applies to devices only: it fails if the device is
-            // mounted or already opened with this flag.
+            // Without `O_CREAT`, this flag applies to devices only: opening a device fails if the
+            // device is mounted, or already open with this flag.
             let exclusive = if alone { OFlags::EXCL } else { OFlags::empty() };
             match open_existing(path, flags(access) | exclusive) {
                 // Sometimes: another process has just removed the file.
@@ -208,7 +208,8 @@ fn make_unnamed(path: &Path) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// Creates a file without a name where the file needs a name for a moment.
+/// Creates a file without a name where the system doesn't support `O_TMPFILE`: creates it under a
+/// temporary name, and removes the name at once.
 fn make_and_unlink(directory: &OwnedFd) -> Result<OwnedFd, Errno> {
     let owners = Mode::RUSR | Mode::WUSR;
     let new = flags(Access::Unnamed) | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;

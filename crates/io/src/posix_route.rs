@@ -9,8 +9,9 @@
 //! flag is clear is buffered, even if its [`Way`] is direct. Neither case does any harm: the flag
 //! decides only whether the kernel keeps a copy of the bytes, not which bytes are read or written.
 //!
-//! Only the part page itself must not be written while the flag is set. So a system call writes it,
-//! never a ring.
+//! Only the part page itself must not be written while the flag is set. A ring's write may begin
+//! some time after it was submitted, when the flag may be set. So a system call writes the part
+//! page, never a ring.
 
 use std::ops::Range;
 

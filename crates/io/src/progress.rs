@@ -11,8 +11,8 @@
 //!   attempt starts at the lower one, and reads or writes the bytes from there to the end of the
 //!   previous attempt a second time.
 //! - R3. After a short read, only the file's length shows whether the file ends there. Another read
-//!   couldn't show it: at the end of the file it would start at the same multiple of [`RESTART`] as
-//!   the read before (R2), and return the same bytes of the file's last block.
+//!   can't show it: it would start at a multiple of [`RESTART`] (R2), which usually lies before the
+//!   file's end, and so return the file's last bytes again instead of none.
 //! - R4. An attempt makes progress if it gets further than `best`. Attempts that make no progress
 //!   and report no error are counted; at the second one, the request ends with `NoProgress`. An
 //!   attempt that makes progress resets the count to 0. An attempt that fails with a transient

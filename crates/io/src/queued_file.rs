@@ -6,7 +6,7 @@ use sync::{Arc, SharedBytes};
 use crate::{BackingFile, Fingerprint, Helping, Identity, IoError, Queue, Request};
 
 /// Carries out the requests of files. Each method has the contract of the [`BackingFile`] method
-/// with the same name.
+/// with the same name, except that `help` has the contract of [`help_as`](BackingFile::help_as).
 pub(crate) trait Submission: Send + Sync {
     /// The files whose requests this carries out.
     type File: BackingFile + ?Sized;

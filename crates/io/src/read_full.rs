@@ -21,8 +21,8 @@ pub fn read_full(file: &dyn BackingFile, offset: u64, into: SharedBytes<'_>) -> 
     read_full_vectored(file, offset, &[into])
 }
 
-/// Reads into the slices of `into`, one after the other, which must be whole pages. See also
-/// [`read_full`].
+/// Reads as [`read_full`] does, but into the slices of `into`, one after the other. Each slice must
+/// consist of whole pages.
 ///
 /// # Errors
 /// See [`read_full`].

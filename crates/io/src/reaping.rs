@@ -96,10 +96,10 @@ pub(crate) trait Answers {
     fn watch_later(&self);
 }
 
-/// Why the leader looks for answers.
+/// How the leader looks for answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Visit {
-    /// The reaper, which neither waits nor submits.
+    /// As the reaper: without waiting, and without submitting requests.
     Reaper,
     /// Checks for answers without waiting.
     Look,
@@ -124,8 +124,8 @@ struct State {
 }
 
 impl Reaping {
-    /// Completes answers until `done()`, until all submitted requests have completed, or until the
-    /// time limit has passed.
+    /// Completes answers as the leader, or follows the leader. Returns when `done()` is true, when
+    /// all submitted requests have completed, or when the time limit has passed.
     pub(crate) fn help(&self, answers: &impl Answers, how: Helping, done: &dyn Fn() -> bool) {
         let time = how.at_most.map(|most| (most, Instant::now()));
         let rest = || time.map(|(most, start)| most.saturating_sub(start.elapsed()));

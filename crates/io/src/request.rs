@@ -165,11 +165,12 @@ impl Request {
     /// Returns a request that replaces this one in its batch. Its next attempt moves at most `most`
     /// bytes, and the answer to that attempt goes to `answered`. The arguments of `answered` are
     /// this request, the function that returns the file's length, and the answer. So a backend that
-    /// passes requests on to another backend can limit, observe and change each attempt.
+    /// passes requests on to another backend can limit the attempt, and observe or change its
+    /// answer.
     ///
     /// `answered` passes the answer, or a different one, to [`complete`](Self::complete), and
-    /// returns the request that remains. `answered` may intercept the next attempt, too. It runs in
-    /// the thread that reaps the answer, and must not wait.
+    /// returns the request that remains. To intercept the next attempt, too, it calls `intercepted`
+    /// on that request first. It runs in the thread that reaps the answer, and must not wait.
     #[must_use]
     pub fn intercepted<F>(mut self, most: usize, answered: F) -> Self
     where

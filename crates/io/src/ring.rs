@@ -110,8 +110,8 @@ impl Default for Sizes {
     }
 }
 
-/// The most answers taken at once. The number is small, so that a thread with more requests can
-/// submit them while the device works on the rest.
+/// The most answers taken at once. The number is small, so that threads soon learn that their
+/// requests have completed. They can then submit more while the device still works on others.
 const ANSWERS_MAX: usize = 16;
 /// The most entries pushed before the kernel is entered.
 const PUSHED_MAX: usize = 16;
@@ -128,7 +128,7 @@ const WAIT_MAX: Duration = Duration::from_secs(1 << 32);
 /// has this number.
 const RINGS_DEVICE: u64 = u64::MAX;
 
-/// Performs the requests that a ring can't: the pool's threads.
+/// The pool, whose threads perform the requests that a ring can't perform.
 pub(crate) struct Others {
     pub(crate) pool: Pool,
     /// The kernel refuses to be entered: no requests go to rings any more.
@@ -162,7 +162,7 @@ impl Others {
     }
 }
 
-/// Returns whether the refusal is transient. Other rings may have room now.
+/// Returns whether the refusal is transient. If it is, other rings may have room, and stay in use.
 fn is_passing(refusal: &io::Error) -> bool {
     matches!(refusal.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM))
 }
@@ -335,8 +335,8 @@ impl Ring {
             drop(state);
             if let Err((refusal, taken)) = self.enter(pushed.len()) {
                 if is_passing(&refusal) {
-                    tracing::warn!(%refusal, "the kernel had no room for requests for a second; threads do those of \
-                                              one ring");
+                    tracing::warn!(%refusal, "the kernel had no room for requests for a second; threads perform the \
+                                              requests of one ring");
                 } else {
                     // Sometimes: the kernel refuses io_uring after the start.
                     self.others.refuse(&refusal);

@@ -170,7 +170,7 @@ impl Pool {
 fn work(lines: &Lines) {
     while let Some((file, work)) = lines.next() {
         if !survive(|| lines.perform(file, work, true)) {
-            tracing::error!("what was to be done after a read or write panicked");
+            tracing::error!("a queued call, or the completion of a read or write, panicked");
         }
     }
 }

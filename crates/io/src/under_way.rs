@@ -45,7 +45,8 @@ impl UnderWay {
         Duration::from_nanos(self.progress_ns.load(Ordering::Relaxed))
     }
 
-    /// Returns whether the device has had tasks for longer than `time` and has made no progress.
+    /// Returns whether the device has made no progress for longer than `time`, although it had
+    /// tasks for all of that time.
     #[must_use]
     pub fn has_stopped_for(&self, time: Duration) -> bool {
         self.tasks.load(Ordering::Relaxed) > 0 && self.start.elapsed().saturating_sub(self.last_progress()) > time

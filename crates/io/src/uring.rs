@@ -14,12 +14,13 @@
 //! the ring's descriptor would be one of the last that the process may open, the thread shares the
 //! first ring.
 //!
-//! Threads ([`Pool`]) perform the requests that a ring can't accept, or can't accept now:
+//! The submitter, or the threads of a pool ([`Pool`]), perform the requests that a ring can't
+//! accept, or can't accept now:
 //!
 //! | | done by |
 //! |---|---|
 //! | requests for files on ext4, XFS, Btrfs, F2FS, and block devices | the ring of the thread that submits |
-//! | requests for files on tmpfs, which are the kernel's memory | the submitter |
+//! | requests for files on tmpfs, whose bytes are in the kernel's memory | the submitter |
 //! | requests for files on other file systems (FUSE, NFS, overlays), where the kernel might keep the submitter waiting | threads |
 //! | what is left of a request that was answered short; the part page at the end of a file with direct I/O | threads |
 //! | the requests of a ring, if the kernel has lacked memory for them for about a second | threads |
@@ -45,8 +46,8 @@ use crate::system_calls::{Limit, soft_limit};
 use crate::thread_pool::Pool;
 use crate::{Access, Backend, BackingFile, DirectIo, Direction, Helping, IoError, Posix, Queue, Request, ThreadPool};
 
-/// Rings per CPU, and the limits of their total number: many threads may wait for a disk on few
-/// CPUs.
+/// The number of rings per CPU, and the limits of the total number. Usually there are more rings
+/// than CPUs, because many threads may wait for a disk on few CPUs.
 const RINGS_PER_CPU: usize = 4;
 const RINGS: std::ops::RangeInclusive<usize> = 16..=256;
 
@@ -163,7 +164,7 @@ impl Shared {
             let body = std::panic::AssertUnwindSafe(|| body(ring));
             let thrown = std::panic::catch_unwind(body).is_err();
             if thrown {
-                tracing::error!("what was to be done after a read or write panicked");
+                tracing::error!("the completion of a read or write panicked");
             }
             thrown
         };

@@ -92,8 +92,8 @@ struct Between<'a> {
 }
 
 impl Between<'_> {
-    /// Reads a line for a CPU, from the socket's cache or from memory. No core has the line.
-    /// Returns how long the CPU waits for bus and links, and how long the read takes then.
+    /// Reads a line that no core has, for a CPU, from the socket's cache or from memory. Returns
+    /// how long the CPU first waits for the bus and the links, and how long the read itself takes.
     fn read(&mut self, cpu: &Cpu, id: LineId, line: &mut Line) -> (Ticks, Ticks) {
         let (now, socket) = (cpu.clock, cpu.socket);
         if line.in_socket_cache || line.sank_in == socket && self.caches.socket_has(socket, id) {
@@ -136,7 +136,8 @@ impl Transfer {
             Some(owner) if line.home == owner || line.home == NOBODY => times.transfer_machine,
             Some(_) => times.transfer_machine + times.transfer_detour,
         };
-        // When a line that is ready at `ready` is sent: only links to another socket delay it.
+        // Returns when a line that is ready at `ready` is sent: at once, unless it has to wait for
+        // links to another socket.
         let mut sent =
             |ready| far.map_or(ready, |far| machine.paths.link([cpu.socket, far], now, ready, times.link_line));
         let before = if kind == Kind::Update { cpu.worked } else { cpu.worked + cpu.waited };
@@ -334,8 +335,9 @@ impl State {
         (cpu.worked, cpu.waited) = (0, 0);
     }
 
-    /// Records that the running CPU has worked for `ticks`. The accesses that follow enter its
-    /// reorder buffer that much later.
+    /// Records that the running CPU has worked for `ticks`. The CPU can request the line of its
+    /// next access that much earlier, but at most `window` earlier. After the end of a spin, which
+    /// the core didn't foresee, it requests no line ahead.
     #[inline]
     pub(crate) fn worked(&mut self, ticks: Ticks) {
         let window = self.times.window;
@@ -370,8 +372,8 @@ impl State {
         let now = self.clock();
         for cpu in self.directory.take_waiters(id) {
             let cpu = usize::from(cpu);
-            // The spinning thread looks once in every pause; the moment of the change within it is
-            // random.
+            // A spinning thread reads the line once in every pause. The change comes at a random
+            // moment of that pause.
             let time = match self.setup.contention {
                 true => now + self.random.below(self.times.pause + 1),
                 false => self.cpus[cpu].clock,

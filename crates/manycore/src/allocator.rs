@@ -92,8 +92,8 @@ impl world::World {
         self.free_blocks.try_borrow_mut().ok()?.take(cpu, lines)
     }
 
-    /// Puts a block on the running CPU's list. Returns false if the list is full, or the block is
-    /// the machine's own.
+    /// Puts a block on the running CPU's list. Returns false if the list is full, or if the
+    /// machine's own code frees the block (it has borrowed the state then).
     fn keep_block(&self, lines: usize, block: *mut u8) -> bool {
         let Ok(cpu) = self.state.try_borrow().map(|state| state.cpu) else { return false };
         self.free_blocks.try_borrow_mut().is_ok_and(|mut blocks| blocks.keep(cpu, lines, block))

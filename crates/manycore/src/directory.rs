@@ -12,7 +12,7 @@
 //!
 //! | state | `holders` | `modified` |
 //! |---|---|---|
-//! | never touched | empty | no |
+//! | never touched, or evicted by all cores | empty | no |
 //! | exclusive | one core | yes, once written |
 //! | shared | several | no |
 

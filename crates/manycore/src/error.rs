@@ -8,7 +8,7 @@ pub enum SetupError {
     /// Zero sockets, cores, threads, CPUs or tasks.
     #[error("a machine needs at least one socket, core and thread, and at least one task to run")]
     NoCpus,
-    /// More CPUs than the crate supports, or than the machine has.
+    /// More CPUs, or tasks, than the crate supports.
     #[error("{asked} CPUs asked for: there are 1 to {have}")]
     TooManyCpus {
         /// CPUs asked for.

@@ -1,6 +1,6 @@
 //! Prefetches into the host's own caches. Between two events of one virtual CPU, all other virtual
-//! CPUs have theirs, so the data that an event needs has left the nearest caches. These prefetches
-//! change only how long a simulation takes, not its results.
+//! CPUs execute events of their own. So the data that the second event needs has left the nearest
+//! caches. These prefetches change only how long a simulation takes, not its results.
 
 /// Bytes in a line of the host.
 const LINE: usize = 64;

@@ -50,7 +50,7 @@ pub(crate) struct Subject {
     pub(crate) label: String,
     pub(crate) kind: &'static str,
     pub(crate) sums: Sums,
-    /// How often the lock was taken, and how often another thread held it.
+    /// How often threads took the lock, and how often the first attempt failed.
     pub(crate) taken: u64,
     pub(crate) contended: u64,
     /// The time for which threads were parked for the lock. Meanwhile their CPUs ran other threads,
@@ -77,8 +77,8 @@ pub(crate) struct Work {
     pub(crate) waited: Ticks,
 }
 
-/// A hasher that multiplies. The keys are pointers, and only equality matters, since no such table
-/// is ever walked.
+/// A hasher that multiplies, for keys that are addresses or numbers. The order of the entries has
+/// no effect, because no table with this hasher is ever iterated over.
 #[derive(Debug, Default)]
 pub(crate) struct Mix(u64);
 
@@ -107,7 +107,7 @@ impl Hasher for Mix {
     }
 }
 
-/// A table with pointers or addresses as keys.
+/// A table whose keys are addresses or numbers, or pairs of these.
 pub(crate) type Table<K, V> = HashMap<K, V, BuildHasherDefault<Mix>>;
 
 /// All counts of a run.

@@ -18,7 +18,8 @@ thread_local! {
 #[derive(Debug)]
 pub struct LocalKey<T: 'static> {
     make: fn() -> T,
-    // Without this field, the static could share its address with another zero-sized one.
+    // A zero-sized static could share its address with another one. (`make` alone prevents this,
+    // too.)
     _address: u8,
 }
 

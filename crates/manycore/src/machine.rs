@@ -28,11 +28,11 @@ pub struct Run<T> {
 /// Which operations of each task a measurement counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Window {
-    /// The operations within this much time. Of the operation that a task is executing at the end,
-    /// only the part within the time counts.
+    /// Each task counts the operations that it executes within this time. An operation that is
+    /// unfinished when the time ends counts as a fraction: the part of it that was within the time.
     Time(Duration),
-    /// This many operations, at least one. A task that has executed them continues until all tasks
-    /// have, so that all of them meet the same contention.
+    /// Each task counts this many operations, at least one. A task that has executed them continues
+    /// until all other tasks have executed theirs, so that all tasks meet the same contention.
     Operations(u64),
 }
 
@@ -286,8 +286,9 @@ impl Machine {
         Ok(self.run(Box::new(main) as Box<dyn FnOnce() + Send + '_>)?.report)
     }
 
-    /// Runs a thread for each of `offsets`. The threads call `prepare`, and wait for each other.
-    /// Each then calls `body` after its offset, in nanoseconds.
+    /// Runs one thread for each of `offsets`, which are in nanoseconds. Each thread calls
+    /// `prepare`, waits until all threads have done so, waits for its offset, and then calls
+    /// `body`.
     fn run_threads(&self, offsets: &[u64], prepare: &(dyn Fn(usize) + Sync), body: &(dyn Fn(usize) + Sync)) {
         let tasks = offsets.len();
         thread::scope(|scope| {
@@ -306,7 +307,7 @@ impl Machine {
     /// Repeats `operation` on `tasks` threads for a [`Window`] (a time, or a number of operations),
     /// and counts the operations. The argument of `operation` is the number of the task. Each task
     /// first executes one operation that isn't counted, to warm up. The throughput is the sum of
-    /// what each task does in its own window.
+    /// the tasks' rates, each over the task's own window.
     ///
     /// # Errors
     /// Same as for [`run`](Self::run).

@@ -28,10 +28,10 @@ impl Paths {
     }
 
     /// Reserves the links of two sockets for `time`, for a message that is ready at `ready`.
-    /// Returns when the message is sent. The reservation begins at `now` at the earliest, or at
-    /// `ready` if that is earlier, even if the message is sent later. Each link serves its messages
-    /// in order, so a later reservation would keep the link from carrying other messages until
-    /// then.
+    /// Returns when the message is sent. The reservation begins as soon as the links are free after
+    /// `now` or `ready`, whichever is earlier, even if the message isn't ready then. Each link
+    /// serves its messages in order: if it were reserved from `ready` on, it would carry no other
+    /// message until `ready`.
     pub(crate) fn link(&mut self, sockets: [u16; 2], now: Ticks, ready: Ticks, time: Ticks) -> Ticks {
         let first = ready.min(now);
         let start = sockets.iter().fold(first, |start, &socket| start.max(self.links[usize::from(socket)]));

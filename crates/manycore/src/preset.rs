@@ -12,10 +12,10 @@
 //! been measured (0.5 to 0.65, an AMD EPYC).
 //!
 //! `transfer_hold` determines how much throughput cores lose that contend for a line. It has been
-//! measured only with two CPUs. For some time it was 0 in all presets, because with 0 the published
-//! results on the Altix came out, and with 0.5 they didn't. So 0 had been chosen for the result
-//! that it gave. Now the presets, and [`Costs::default`], have a measured value. A claim about
-//! Pagefold should hold if `transfer_hold` is 0, 0.25 or 0.5.
+//! measured only with two CPUs. For some time it was 0 in all presets, a value that was chosen for
+//! its result: with 0 the model reproduced the published results on the Altix, and with 0.5 it
+//! didn't. Now the presets, and [`Costs::default`], have a measured value. A claim about Pagefold
+//! should hold if `transfer_hold` is 0, 0.25 or 0.5.
 //!
 //! `window` was added when measurements on the EPYC showed that the model lacked it. Its values
 //! come from the sizes of reorder buffers, not from results.

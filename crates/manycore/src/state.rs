@@ -217,8 +217,8 @@ impl State {
         !timer_due && self.key(self.cpu) < self.limit
     }
 
-    /// Prefetches, on the host, what is needed first when the running CPU's thread touches an
-    /// address. The thread is about to be suspended.
+    /// Records the address that the running CPU's thread will touch when it runs again. The thread
+    /// is about to be suspended. Prefetches, on the host, the directory's slot for the address.
     pub(crate) fn will_touch(&mut self, address: usize) {
         self.cpus[self.cpu].touches = address;
         self.directory.expect(address);

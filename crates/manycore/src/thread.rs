@@ -282,8 +282,9 @@ pub fn yield_now() {
     }
 }
 
-/// Lets the CPU's next thread run, like [`yield_now`]. If none waits for the CPU, this thread
-/// continues when the call ends.
+/// Lets the CPU's next thread run, like [`yield_now`]. If no thread waits for the CPU, this thread
+/// pays for the call and continues. Unlike `yield_now`, this function never suspends it until a
+/// value changes.
 #[track_caller]
 pub(crate) fn give_up_cpu(world: &World) {
     if std::thread::panicking() {

@@ -14,8 +14,7 @@ pub(crate) const NS: Ticks = 1_000;
 
 /// Converts nanoseconds to ticks.
 pub(crate) fn from_ns(ns: f64) -> Ticks {
-    // `Costs::check` checks the range of costs, and named work is far below 2^64 ps, which is 213
-    // days.
+    // `Costs::check` limits times to 1e12 ns, which is far below 2^64 ps (213 days).
     (ns * NS as f64).round() as Ticks
 }
 

@@ -6,8 +6,8 @@ use crate::world;
 use std::ops::{Add, Sub};
 pub use std::time::Duration;
 
-/// A moment. Inside a machine, the CPU's own clock, which starts with the machine; outside, the
-/// host's clock.
+/// A moment. Inside a machine, it is read from the CPU's own clock, which starts at 0 with the
+/// machine; outside, from the host's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(Duration);
 

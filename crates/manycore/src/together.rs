@@ -41,7 +41,7 @@ pub(crate) fn stop(count: usize) {
     let mut state = world.state.borrow_mut();
     state.stopped += 1;
     if state.stopped < count {
-        // The events of a thread after this point aren't measured either.
+        // This thread's later events aren't measured: it pauses until the report has been made.
         let me = state.task;
         state.gate.push((me, 0));
         state.pause();

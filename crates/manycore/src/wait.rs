@@ -10,8 +10,8 @@ use std::cmp::Reverse;
 /// A spin that also reads the clock looks again after this time, if nothing changes.
 const CLOCK_POLL: Ticks = 1_000 * NS;
 
-/// Without contention, a spinning thread's next look is free, since it has already paid for the
-/// look before the wait. A look counts as this many accesses.
+/// On a machine without contention, this many accesses are free after a spin: the thread has
+/// already paid for a check of the value, before the wait.
 const LOOK_EVENTS: u8 = 1;
 
 impl State {

@@ -125,7 +125,8 @@ impl World {
         }
     }
 
-    /// Frees a finished thread's stack. Its memory may be reused.
+    /// Frees a finished thread's stack. A later stack may get the same addresses, so the lines and
+    /// blocks there count as new memory from now on.
     fn retire(&self, fiber: Fiber) {
         use corosensei::stack::Stack;
         let stack = fiber.into_stack();
@@ -155,7 +156,8 @@ impl World {
         self.arrive_after(at, |_| ());
     }
 
-    /// Begins an event that touches the line at an address, as [`arrive`](Self::arrive) does.
+    /// Begins an event like [`arrive`](Self::arrive). The event touches the line at an address: if
+    /// the thread must wait for its turn, the host prefetches meanwhile what the access will need.
     #[inline]
     pub(crate) fn arrive_to_touch(&self, at: At, address: usize) {
         self.arrive_after(at, |state| state.will_touch(address));
@@ -176,7 +178,8 @@ impl World {
         }
     }
 
-    /// Suspends the thread, which is blocked or spins.
+    /// Suspends the thread, which is blocked or spins. If the thread is unwinding from a panic, the
+    /// run fails (W5).
     pub(crate) fn wait(&self) {
         if std::thread::panicking() {
             let mut state = self.state.borrow_mut();

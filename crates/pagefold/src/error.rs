@@ -190,7 +190,9 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
-    /// For seconds, a guard has had the page pinned, or a writer has been changing it.
+    /// A guard pins the page, or a writer is changing it. Most calls wait for seconds before they
+    /// fail with this error; a truncation by [`File::set_len`](crate::File::set_len) waits only
+    /// milliseconds for a pinned page.
     #[error("page {page} of {} is in use: pinned, or being changed", path.display())]
     PageBusy {
         /// The file.
@@ -259,7 +261,9 @@ pub enum Error {
         /// `error`, and of this error.
         source: Option<DeviceFailure>,
     },
-    /// For seconds, a guard has had the page pinned, or a writer has been changing it.
+    /// A guard pins the page, or a writer is changing it. Reads and writes wait for seconds before
+    /// they fail with this error; calls that unmap, move or protect memory wait only milliseconds
+    /// for a guard.
     #[error("the page at {address:#x} is in use: pinned, or being changed")]
     AddressBusy {
         /// The page's address.

@@ -1,13 +1,13 @@
 //! A table of values by small numbers, into which many threads insert at once.
 //!
-//! Inserting, looking up and removing take constant time, inserting on average. Only removing needs
-//! exclusive access. So evictions, which look up files and groups, go on while a file is opened or
-//! a group is created.
+//! A lookup or a removal takes constant time, and so does an insertion on average. Only a removal
+//! needs exclusive access. So evictions, which look up files and groups, go on while a file is
+//! opened or a group is created, which inserts a value.
 //!
 //! The table grows by parts, each twice as long as the part before, and never moves a value. The
 //! thread that inserts the first value of a part initializes the part, which takes a few
-//! milliseconds for a million values. Lookups go on meanwhile. But a removal, which needs exclusive
-//! access, waits for the insertion, and lookups that come after the removal wait for the removal.
+//! milliseconds for a million values. Lookups go on meanwhile. But a removal has to wait for this
+//! insertion, and lookups that begin after the removal wait behind it.
 //!
 //! A number belongs to a value until the last reference to the value is gone, even if the value was
 //! removed from the table before. So while a thread holds a value, the value's number means this
@@ -29,8 +29,8 @@ const FIRST: usize = 4;
 /// Parts for all numbers of 32 bits.
 const PARTS: usize = 31;
 
-/// The number of removed values that an insertion or a removal looks at. More than one, because
-/// each removal adds a value to `leaving`.
+/// The number of removed values that an insertion or a removal looks at. More than one: each
+/// removal also adds a value to `leaving`, and the list must be able to shrink.
 const LOOKS: usize = 2;
 
 /// A part of the table.
@@ -93,8 +93,9 @@ fn empty<T>(part: usize) -> Part<T> {
 impl<T> Numbered<T> {
     /// Returns one more than the highest number ever given out.
     pub(crate) fn end(&self) -> u32 {
-        // Relaxed: a thread learns of a number through an access that synchronizes with the thread
-        // that inserted it, and that thread has raised `end` before.
+        // Relaxed: the inserting thread raises `end` before it inserts its value. A thread that
+        // knows the value's number learned it through an access that synchronizes with the
+        // insertion.
         self.end.load(Ordering::Relaxed)
     }
 

@@ -26,7 +26,8 @@ use sync::time::{Duration, Instant};
 
 /// How long the thread waits with an empty table before it ends.
 const IDLE: Duration = Duration::from_secs(1);
-/// If a thread wakes later than it asked for by more than this, it had no CPU meanwhile.
+/// A thread that wakes later than it should by more than this got no CPU in the meantime, or its
+/// process was stopped.
 const STOPPED_MIN: Duration = Duration::from_millis(50);
 
 /// Returns whether a wait, which began at `began` and should have taken `asked`, took so much

@@ -39,8 +39,8 @@ use crate::two_mode_lock::{SharedMode, TwoModeLock};
 /// threads.
 const ROUNDS: usize = 8;
 
-/// A value that many threads use in shared mode, and changes to it that need exclusive mode, but
-/// whose results no thread waits for.
+/// A value that many threads use in shared mode, and a list of changes to the value. A change is
+/// made in exclusive mode, and no thread waits for its result.
 #[derive(Debug)]
 pub struct CombiningLock<T, C> {
     value: TwoModeLock<T>,

@@ -104,8 +104,8 @@ impl Links {
 
     pub(crate) fn prev(&self) -> Link {
         // Acquire pairs with the Release in `set_prev`: a thread that sees this `prev` also sees
-        // the stores of the edge that `prev` names. The returned link may be outdated by the time
-        // that it is used. Then `try_hold_to` fails.
+        // the earlier stores to the links of the node that `prev` names. The returned link may be
+        // outdated by the time that it is used. Then `try_hold_to` fails.
         Link(self.prev.load(Ordering::Acquire))
     }
 

@@ -39,12 +39,11 @@
 //!   edge is nearer to the head, so the holder of this edge doesn't wait, and holds it only for a
 //!   few stores.
 //! - L6. Lists that exchange nodes have different numbers, and a link to a head contains the number
-//!   of the head's list. A list's number stays its own for as long as any thread may use the list,
-//!   even if the list is empty. If the links to all heads were equal, a thread could hold the wrong
-//!   edge.
-//!   Suppose that the thread splices at the tail of list 1, and reads that P is the last node; then
-//!   P moves, and becomes the last node of list 2. The thread would hold P's edge to the head of
-//!   list 2 by mistake.
+//!   of the head's list. A list's number isn't given to another list while any thread may use the
+//!   first list, even if the first list is empty. If the links to two heads were equal, a thread
+//!   could hold the wrong edge. Suppose that the thread splices at the tail of list 1, and reads
+//!   that P is the last node. Then P moves, and becomes the last node of list 2. The thread would
+//!   hold P's edge to the head of list 2 by mistake.
 //!
 //! **Orderings.** Holding an edge is `Acquire`, and opening it is `Release`. So a holder sees the
 //! writes of the previous holder. A thread that wants to hold the edge to a node reads the node's

@@ -20,7 +20,7 @@
 //! |---|---|
 //! | bit 0 | `EXCLUSIVE`: a thread has exclusive mode, or waits for threads that entered shared mode before |
 //! | bit 1 | `PHASE`: alternates from each thread in exclusive mode to the next |
-//! | 2–63 | how many threads entered shared mode here; `left`: how many left it |
+//! | bits 2–63 | how many threads entered shared mode here. The same bits of the word `left` count how many left it |
 //!
 //! - T1. A thread that adds itself to `entered` and finds `EXCLUSIVE` clear is in shared mode. If
 //!   it finds `EXCLUSIVE` set, it waits until bit 0 or bit 1 of `entered` changes; then it is in
@@ -42,9 +42,9 @@
 //!
 //! **Orderings.** Leaving a mode is a `Release`: a thread clears `EXCLUSIVE`, or adds to `left`.
 //! Entering a mode is an `Acquire`, so that the thread sees the writes of the threads that left.
-//! For shared mode, these are the addition to `entered` and the loads that wait for a change there.
-//! For exclusive mode, they are the operation that sets `EXCLUSIVE` and the loads that wait for
-//! `left`. The mutex orders the threads in exclusive mode among each other.
+//! The Acquire operations of shared mode are the addition to `entered` and the loads that wait for
+//! a change there. Those of exclusive mode are the operation that sets `EXCLUSIVE` and the loads
+//! that wait for `left`. The mutex orders the threads in exclusive mode among each other.
 //!
 //! **A losing interleaving**, and the rule that excludes it:
 //! ```text

@@ -65,7 +65,7 @@ pub(crate) struct Piece<'a> {
     pub(crate) packed: Packed,
 }
 
-/// Returns the size of a level's granules, as a power of two.
+/// Returns the log2 of the size of a level's granules.
 #[inline]
 const fn granule_bits(level: Level, unit: u32) -> u32 {
     unit + FAN_BITS * (level as u32 + 1)

@@ -13,7 +13,7 @@
 //! | step | what a claim does, at any level |
 //! |---|---|
 //! | 1 claim | makes the claim in its one or two nodes, in order of address; waits there for claims of its level, as described in `node` |
-//! | 2 look up | looks at its nodes of the levels above. If a claim there excludes it, it releases its nodes, and begins again with step 1 at the level of that claim. If the root lacks a flag that directs other claims to this level, it does the same at the root |
+//! | 2 look up | looks at its nodes of the levels above. If a claim there excludes it, it releases its nodes, and begins again with step 1 at the level of that claim. If the root's word lacks a flag that the claim's level requires (`SPREAD`; at level 1 also `MIDDLE`), it releases its nodes, and begins again at the root |
 //! | 3 wait below | waits until no claim in the nodes below excludes it. Meanwhile its own claim stays in its nodes, so a new lower claim that it excludes stops at step 2 |
 //!
 //! - L1. Of two claims at different levels that exclude each other, at least one sees the other.

@@ -80,7 +80,7 @@ pub(crate) struct Node {
     /// The number of claims since the last reset; approximate, because it isn't incremented
     /// atomically.
     uses: AtomicU32,
-    /// The unit of the ranges in the word, as a power of two.
+    /// The log2 of the unit of the ranges in the word.
     unit: u32,
     queue: Mutex<Queue>,
 }

@@ -137,7 +137,8 @@ impl Queue {
         elders.into_iter().any(|waiter| waiter.is_owed() && waiter.claim.excludes(claim))
     }
 
-    /// Counts a claim that overtook older waiters than `ticket`.
+    /// Records that `claim` has overtaken the waiters that are older than `ticket` and that `claim`
+    /// excludes.
     pub(crate) fn overtake(&mut self, claim: Claim, ticket: u64) {
         let elders = self.waiters.iter_mut().take_while(|waiter| waiter.seat.ticket < ticket);
         elders.filter(|waiter| waiter.claim.excludes(claim)).for_each(|waiter| waiter.bypassed += 1);
@@ -176,17 +177,17 @@ impl Queue {
         waiter.into_iter().for_each(|waiter| waiter.woken = false);
     }
 
-    /// Serves the waiters that neither a holder nor an older waiter excludes. A waiter that was
-    /// overtaken too often becomes a holder; the others are only woken. `in_word`, the claim in the
-    /// node's word, counts as a holder. The caller prevents other threads from making a claim
+    /// Wakes the waiters that neither a holder nor an older waiter excludes. If such a waiter was
+    /// overtaken too often, also makes it a holder. A watcher (`only_watches`) waits for holders,
+    /// but not for older waiters; when it is woken, it leaves the queue. `in_word`, the claim in
+    /// the node's word, counts as a holder. The caller prevents other threads from making a claim
     /// meanwhile (N2 of `node`).
     ///
     /// `gone` is the claim that just left: its holder released it, or its waiter gave up. Only
     /// waiters that `gone` excluded can proceed now (N6 of `node`), so the others are skipped. A
     /// waiting writer whose range covers all of `gone` excludes all later waiters that `gone`
-    /// excluded. So behind such a writer the search serves only watchers (`only_watches`), which
-    /// wait for holders and not for older waiters. If the queue has no watchers, the search ends at
-    /// the writer.
+    /// excluded. So behind such a writer the search looks only for watchers. If the queue has no
+    /// watchers, the search ends at the writer.
     pub(crate) fn serve(&mut self, in_word: Option<Claim>, gone: Claim) {
         let (mut at, mut is_barred) = (0, false);
         while at < self.waiters.len() && !(is_barred && self.watchers == 0) {

@@ -1,5 +1,6 @@
-//! A node's word. It contains one claim, or the number of readers of the full range, and flags that
-//! tell whether the node's queue must be looked at.
+//! A node's word. It contains one claim, or the number of readers of the full range, and flags. Two
+//! flags tell whether the node's queue must be looked at. Two more, which only the root has, tell
+//! at which levels ranges are locked.
 //!
 //! | bits | |
 //! |---|---|

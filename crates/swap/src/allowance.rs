@@ -2,9 +2,10 @@
 //! chunk. Some chunks are charged in advance, and kept in a *stock* for when nothing more can be
 //! charged.
 //!
-//! To get more memory from the budget, an extent of frames must be drained, and the pages in the
-//! extent must be compressed first. That takes memory from the stock. So each use of the stock
-//! ([`Need`]) must leave a part of it to the uses above it in this table:
+//! When frames take up the whole budget, an area gets more memory only after an extent of frames
+//! has been drained. For that, the pages in the extent must be compressed, which takes memory from
+//! the stock. So each use of the stock ([`Need`]) must leave a part of it to the uses above it in
+//! this table:
 //!
 //! | use | must leave in the stock | otherwise |
 //! |---|---|---|
@@ -60,7 +61,8 @@ pub(crate) struct Allowance {
 pub enum Need {
     /// Reclaim evicts the page. It could evict another one.
     Usual,
-    /// The page lies in memory that is being given back, from which the area may get more memory.
+    /// The page is in an extent of frames that is being drained. The area may get memory of this
+    /// extent afterwards.
     Drain,
     /// The page leaves memory so that another page can come in.
     Last,
@@ -131,8 +133,8 @@ impl Allowance {
         }
     }
 
-    /// Returns whether the chunk that is kept for [`Need::Last`] is in stock, or has its room below
-    /// the limit. Returns true if no chunk is kept.
+    /// Returns whether the chunk that is kept for [`Need::Last`] is in stock, or can be charged
+    /// without exceeding the limit. Returns true if no chunk is kept.
     pub(crate) fn has_kept(&self) -> bool {
         let missing = self.kept.saturating_sub(self.stock.load(Ordering::Relaxed));
         missing == 0 || self.held_bytes() + missing * self.chunk <= self.limit()

@@ -60,8 +60,8 @@ pub enum Source {
     Compressed {
         /// The maximum number of bytes that compressed pages may take.
         limit: u64,
-        /// The part of `limit` that is kept in stock for pages in memory that is being given back
-        /// ([`Need::Drain`]).
+        /// The part of `limit` that is charged in advance, and kept for pages of an extent of
+        /// frames that is being drained ([`Need::Drain`]).
         reserve: u64,
         /// The budget that the memory is charged to.
         memory: Arc<dyn Memory>,
@@ -334,8 +334,9 @@ impl Area {
         // Encrypted pages have been copied already.
         let copies = self.copies.get().filter(|_| self.encryption.is_none());
         let copy = copies.map(|copies| copies.wait_for(STALLED_AFTER).ok_or(NotWritten::NoBuffer)).transpose()?;
-        // The task begins only after the wait for a buffer, because the end of a task counts as
-        // progress of the device. A wait that ends without a buffer mustn't count as progress.
+        // The write counts as a task of the device only after the wait for a buffer. The end of a
+        // task counts as progress of the device, and a wait that ends without a buffer isn't
+        // progress.
         let _under_way = self.has_device().then(|| self.under_way.begin());
         if let Some(copy) = copy {
             return self.write_from(copy, &**file, *first, &bytes);
@@ -463,8 +464,9 @@ impl Area {
         self.compressed().inspect(|compressed| compressed.release_idle());
     }
 
-    /// Returns whether a page that is read back may keep its slot. Two conditions must hold: pages
-    /// in this area take no memory, and at least about half of the area's slots are free.
+    /// Returns whether a page that is read back may keep its slot. Two conditions must hold: the
+    /// area isn't compressed memory, where the kept slot would still take memory, and at least
+    /// about half of its slots are free.
     pub(crate) fn may_keep(&self, slot: SlotId) -> bool {
         self.compressed().is_none() && self.slots.may_keep(slot)
     }

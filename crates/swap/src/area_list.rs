@@ -94,8 +94,8 @@ impl AreaList {
         self.allocate_beside(Area::is_stalled, want, avoid, never, into)
     }
 
-    /// [`allocate`](Self::allocate), with the function that returns whether an area's device seems
-    /// not to answer.
+    /// Does what [`allocate`](Self::allocate) does. `is_stalled` returns whether an area's device
+    /// seems not to answer; tests replace it.
     fn allocate_beside(
         &self,
         is_stalled: impl Fn(&Area) -> bool,
@@ -106,8 +106,9 @@ impl AreaList {
     ) -> Option<&Arc<Handle>> {
         let is_in = |areas: u32, area: &Area| areas >> area.number & 1 == 1;
         let preference = |area: &Area| if is_stalled(area) { 2 } else { u32::from(is_in(avoid, area)) };
-        // Devices may stop or begin to answer between two rounds. So a round also tries the areas
-        // that earlier rounds would try by now. No area is tried twice.
+        // A device may stop or begin to answer between two rounds, which moves its area to another
+        // round. So each round also tries the areas that belong to an earlier round by now. No area
+        // is tried twice.
         let mut tried = never;
         (0..3).filter(|&round| round != 1 || avoid != 0).find_map(|round| {
             self.order.iter().flat_map(Level::in_turn).find(|area| {

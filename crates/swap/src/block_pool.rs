@@ -12,28 +12,29 @@
 //! |---|---|---|---|
 //! | *absent* | none | | a CPU that finds no *open* chunk, and may take more memory |
 //! | *held* | yes | any number | the CPU whose hand names it; other CPUs if they find no *open* or *absent* chunk |
-//! | *open* | yes | more than an eighth; all only if the system didn't take the memory back | a CPU that needs a chunk |
+//! | *open* | yes | more than an eighth; all of them only if the system refused to take the chunk's memory back | a CPU that needs a chunk |
 //! | *full* | yes | at most an eighth | as *held*, while a hand still names it; otherwise only by exchanges, until enough of its blocks are freed |
 //!
 //! Invariants:
 //!
 //! - B1. A chunk's fields, the bytes of its blocks, and its bits in the lists change only under the
 //!   chunk's lock.
-//! - B2. A block is in one chain: that of one page, or that of its chunk's free blocks.
+//! - B2. A block of a chunk with memory is in exactly one chain: the chain of one page, or the
+//!   chain of the chunk's free blocks.
 //! - B3. Memory is charged ([`Allowance`]) for the chunks, and for a *stock* from which more chunks
 //!   can get their memory. No charge raises the total above the limit at that moment.
 //! - B4. The memory of one chunk is kept for exchanges ([`Need::Last`]; see `allowance`). While
-//!   exchanges are using this memory, pages that leave memory for another reason are stored only
-//!   into *held* chunks, and no CPU takes the last *open* chunk into its hand to store such a page.
-//!   So these pages can't use the blocks that exchanges free in *full* chunks or in the last *open*
-//!   chunk. These blocks stay available for later exchanges, which search every chunk.
+//!   exchanges are using this memory, a page that leaves memory for another reason is stored only
+//!   into a *held* chunk. To store such a page, a CPU takes an *open* chunk into its hand only if
+//!   another *open* chunk remains. So the blocks that exchanges free in *full* chunks, or in the
+//!   last *open* chunk, stay available for later exchanges, which search every chunk.
 //!
 //! When no more memory can be charged, pages are stored into *open* chunks until these are *full*.
 //! A full chunk has at most an eighth of its blocks free. So at most an eighth of the pool's blocks
 //! stays free, not counting the *held* chunks.
 //!
-//! Only two kinds of CPUs contend for a chunk's lock: the CPU that has the chunk in its hand, and
-//! CPUs that read or free pages in the chunk.
+//! Usually only two kinds of CPUs lock a chunk: the CPU that has the chunk in its hand, and CPUs
+//! that read or free pages in the chunk.
 //!
 //! Lock order: scratch buffer of `codec` → hand → chunk. A thread that makes room locks the clock
 //! (`compressed`), and sets a page word to *loading*, before it locks any of these. The lock of a

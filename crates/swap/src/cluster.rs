@@ -19,9 +19,9 @@
 //! - C2. A slot's bit is clear if and only if its word is *free*. Exception: when an exchange takes
 //!   a slot from the reserve, the slot's word is *free* for a moment, and its bit stays set.
 //!
-//! *Held* is only a hint, which keeps CPUs from using each other's clusters. Several hands may name
-//! the same cluster, and a hand may name a cluster that isn't *held* any more. Only the cluster's
-//! lock prevents a slot from being allocated twice.
+//! The state *held* doesn't reserve a cluster for one CPU; it only makes other CPUs prefer other
+//! clusters. Several hands may name the same cluster, and a hand may name a cluster that isn't
+//! *held* any more. Only the cluster's lock prevents a slot from being allocated twice.
 
 use sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use sync::lock::{Mutex, MutexGuard};

@@ -1,10 +1,10 @@
-//! A list of clusters as a bitmap: adding or removing a cluster is one atomic operation on a word
-//! that few CPUs share.
+//! A list of clusters as a bitmap. Adding or removing a cluster changes one bit, in a word that few
+//! CPUs share, and the length of the list, which all CPUs share.
 //!
-//! With a linked list, all CPUs would write its head. In a bitmap a CPU searches near its own
-//! clusters, and contends only with CPUs whose clusters are nearby. A CPU reads the bits without a
-//! lock, but a cluster's bit changes only under the cluster's lock (C1). So a CPU that finds a bit
-//! set locks the cluster, and checks again that the cluster is on the list.
+//! With a linked list, all CPUs would search from its head. In a bitmap a CPU searches near its own
+//! clusters. For the bits, it contends only with CPUs whose clusters are nearby. A CPU reads the
+//! bits without a lock, but a cluster's bit changes only under the cluster's lock (C1). So a CPU
+//! that finds a bit set locks the cluster, and checks again that the cluster is on the list.
 
 use std::ops::Range;
 

@@ -171,7 +171,7 @@ impl Compressed {
     /// the page is refused.
     pub(crate) fn write(&self, slot: u32, page: SharedBytes<'_>, need: Need) -> bool {
         let refused = self.refused.here();
-        // Relaxed, all accesses: a hint, which a thread that makes room clears afterwards.
+        // All accesses to `full` are Relaxed: it is a hint. A thread that has made room clears it.
         if need == Need::Usual && self.full.load(Ordering::Relaxed) {
             self.becomes_crowded();
             // Even so, one page in `TRIED_SHARE` is tried: another thread may have made room just

@@ -14,11 +14,11 @@
 //! | `loop` | if the disk of the backing file's file system says so | `loop_update_rotational`, later `loop_update_limits` |
 //! | device mapper, md | if one of the disks below says so | `blk_stack_limits`, `BLK_FEAT_INHERIT_MASK` |
 //!
-//! `virtio_scsi`, `hv_storvsc` (Hyper-V, Azure) and `vmw_pvscsi` (VMware) have disks of `sd`, and
-//! so have the SATA, IDE and USB controllers that hypervisors emulate. For the kernel, these disks
-//! rotate unless the hypervisor states otherwise. QEMU states a rate only if its user set the
-//! property `rotation_rate`; VMware states that a disk doesn't rotate if it knows that the
-//! datastore is flash.
+//! The driver `sd` also serves the disks of `virtio_scsi`, `hv_storvsc` (Hyper-V, Azure) and
+//! `vmw_pvscsi` (VMware), and the disks of the SATA, IDE and USB controllers that hypervisors
+//! emulate. The kernel takes these disks for rotating ones unless the hypervisor states otherwise.
+//! QEMU states a rate only if its user set the property `rotation_rate`; VMware states that a disk
+//! doesn't rotate if it knows that the datastore is flash.
 //!
 //! # The rule
 //! A disk seeks if its attribute is 1, it isn't virtual, and nothing below it says otherwise:

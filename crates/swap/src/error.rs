@@ -244,8 +244,8 @@ pub enum RemoveError {
         /// Bytes of the pages that are left in it.
         missing_bytes: u64,
     },
-    /// Some pages in the area can't leave their slots now, because a user has guards of these
-    /// pages, or they are being read or written. Or another thread is removing the area. A later
+    /// Some pages in the area can't leave their slots now, because a user's guards pin them, or
+    /// because they are being read or written. Or another thread is removing the area. A later
     /// retry can succeed.
     #[error(
         "swap area {area} is in use: {pages} pages in it are held by guards, or being read or written; try again later"

@@ -14,8 +14,8 @@
 //!
 //! The crate doesn't know groups, address spaces or reclaim. It identifies a page by a number
 //! ([`Owner`]), and the code that owns the pages implements [`Owners`]. The crate is separate from
-//! `frames` and `io` for two reasons: it needs no `unsafe`, and all of it runs on virtual CPUs and,
-//! except for `encryption`, on loom.
+//! `frames` and `io` for two reasons. First, it needs no `unsafe`. Second, all its code can be
+//! tested on virtual CPUs and, except for `encryption`, in loom models.
 //!
 //! The protocols are described in the heads of `slot_word`, `slot_table`, `cluster`, `hand`,
 //! `slots`, `swap`, `block_pool`, `spill` and `encryption`.

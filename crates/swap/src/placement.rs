@@ -56,8 +56,8 @@ pub enum PlacementReason {
 }
 
 impl PlacementReason {
-    /// Returns the placement of the user's choice, or else the one that suits the reason that
-    /// `find` returns.
+    /// Returns the placement and the reason for it. The placement is `chosen`, or else the one that
+    /// suits the reason that `find` returns.
     pub(crate) fn decide(chosen: Option<Placement>, find: impl FnOnce() -> Self) -> (Placement, Self) {
         let reason = if chosen.is_some() { Self::Requested } else { find() };
         let suits = if let Self::Rotates { .. } = reason { Placement::Sequential } else { Placement::PerCpu };

@@ -238,8 +238,9 @@ impl Slots {
     }
 
     /// Frees a slot, which the caller must own. If the reserve isn't full, the slot goes there.
-    /// Otherwise it goes to the CPU's batch, and becomes available when the batch is full, or when
-    /// a search empties the batch.
+    /// Otherwise it goes to the CPU's batch. A batch's slots become available when the batch is
+    /// full, or when an allocation has found no other slot. With [`Placement::Sequential`], they
+    /// become available at once.
     ///
     /// # Errors
     /// The number is stale.
@@ -264,7 +265,8 @@ impl Slots {
         Ok(())
     }
 
-    /// Empties all batches. Counts are exact after that, if no thread frees slots meanwhile.
+    /// Makes the slots in all batches available. If no other thread allocates or frees slots
+    /// meanwhile, [`used`](Self::used) is exact afterwards.
     pub fn drain(&self) {
         for batch in &self.batches {
             let due = std::mem::take(&mut *batch.lock());

@@ -63,14 +63,15 @@ pub enum GaveWay {
 }
 
 impl Swap {
-    /// Makes room for compressed pages where there was none. The caller must not hold a page word.
+    /// Makes room in each compressed area that has lately run out of room: recompresses a batch of
+    /// old pages, or moves them to other areas. The caller must not hold a page word.
     pub fn spill(&self, owners: &dyn Owners) {
         let (crowded, can_go) = self.compressed_areas(Compressed::is_crowded);
         crowded.iter().for_each(|area| _ = self.spill_from(area, can_go, owners));
     }
 
-    /// Makes room in areas that exceed their limits because the budget shrank. Spills from one of
-    /// these areas after the other, and ends as soon as a page was moved or recompressed. Returns
+    /// Makes room in areas that exceed their limits because the budget shrank. Spills batches from
+    /// one of these areas after the other, until a batch has moved or recompressed a page. Returns
     /// [`Nothing`](GaveWay::Nothing) at once if no other area takes pages. The caller must not hold
     /// a page word.
     pub fn give_way(&self, owners: &dyn Owners) -> GaveWay {
@@ -144,8 +145,8 @@ impl Swap {
     ) -> Result<SlotId, SwapOutError> {
         let no_places = self.here().all().filter(|area| is_no_place(area)).map(|area| 1 << area.number).sum();
         let tried = Tried::refused_by(no_places);
-        // The page is in no frame. Frame number 0 does no harm, because frame 0 doesn't have this
-        // slot.
+        // The page is in no frame, but a slot in state *cached* records one. Frame number 0 does no
+        // harm, because the page in frame 0 doesn't have this slot.
         let out = PageOut { bytes: page, frame: 0, owner, group: note.group() };
         let mut written = Err(SwapOutError::Full);
         self.write_out(&[out], Need::Usual, tried, without_buffer, &mut |_, result| written = result);

@@ -47,8 +47,9 @@ use crate::write_out::{Tried, write_out};
 /// How often removal retries when none of the remaining pages can be read.
 const READS_MAX: u32 = 8;
 
-/// What removal and spilling require from the owner of the pages. No lock of a copy or a cluster is
-/// held during a call.
+/// Functions of the pages' owner. [`Swap`] calls them to remove an area, and to recompress old
+/// pages or move them to another area ([`spill`](Swap::spill)). During a call, [`Swap`] holds no
+/// lock of the list of areas or of a cluster.
 pub trait Owners {
     /// Brings a page back into memory from its slot, and frees the slot. Also returns `Ok` if
     /// another thread is already doing so.
@@ -57,10 +58,10 @@ pub trait Owners {
     /// There is no memory for the page, or it can't be read.
     fn bring_back(&self, owner: Owner, slot: SlotId) -> Result<(), NotBack>;
 
-    /// Calls `moved`, and prevents other threads from reading the page in `slot` and from freeing
-    /// the slot during the call. If `moved` returns a new slot, the page is in the new slot from
-    /// then on. Does nothing if the page is no longer in `slot`, or if another thread is working on
-    /// the page.
+    /// Calls `moved`. During this call, no other thread can read the page in `slot` or free the
+    /// slot. If `moved` returns a new slot, the page is in the new slot from then on. If the page
+    /// is no longer in `slot`, or another thread is working on the page, does nothing, and doesn't
+    /// call `moved`.
     fn move_slot(&self, owner: Owner, slot: SlotId, moved: &mut dyn FnMut() -> Option<SlotId>);
 
     /// Detaches the page in `frame` from `slot`, and frees the slot. Does nothing if the frame has
@@ -352,8 +353,8 @@ impl Swap {
                 // Sometimes: an area cannot be removed as its pages cannot be read.
                 return Err(RemoveError::Stuck { area: area.number, pages: left, error: why });
             }
-            // The rest are pages on their way into or out of slots, and pages that a user has
-            // guards of.
+            // The rest are pages that are being written to their slots or read from them, and pages
+            // that a user's guards pin.
             backoff.wait_or(|| RemoveError::InUse { area: area.number, pages: left })?;
         }
     }
@@ -401,9 +402,9 @@ impl Swap {
     /// Writes `page` to a reserved slot, in the area of `slot` if possible, otherwise in another
     /// area. An exchange needs this when all other slots are in use: `page` leaves memory so that
     /// the page in `slot` can come in. Returns the reserved slot, in state *cached*, which the
-    /// caller then owns. `in_vain` has a bit for each area to which this thread couldn't write,
-    /// because it waited for a buffer in vain, or because the device reported an error. These areas
-    /// aren't tried.
+    /// caller then owns. `in_vain` has a bit for each area. The call doesn't try areas whose bits
+    /// are set. It sets the bit of an area if no buffer of the area became free in time, or the
+    /// device reported an error.
     ///
     /// # Errors
     /// The page wasn't written to any area.
@@ -480,9 +481,9 @@ impl Swap {
         self.has_device.load(Ordering::Relaxed) && self.here().get(slot.area()).is_some_and(|area| area.has_device())
     }
 
-    /// Returns whether the neighbours of the page in `slot` can be read along with it, and keep
-    /// their slots. Returns false for an area without a device, where reading several pages at once
-    /// saves nothing, and for an area that is being removed.
+    /// Returns whether a read of the page in `slot` may also read the pages in neighbouring slots,
+    /// which then keep their slots (swap readahead). Returns false for an area without a device,
+    /// where reading several pages at once saves nothing, and for an area that is being removed.
     #[must_use]
     pub fn may_read_along(&self, slot: SlotId) -> bool {
         if !self.has_device.load(Ordering::Relaxed) {
@@ -580,8 +581,8 @@ impl Swap {
     }
 
     /// Returns whether a page that is read back may keep its slot. Three conditions must hold: the
-    /// area isn't being removed, pages in the area take no memory, and at least about half of the
-    /// area's slots are free.
+    /// area isn't being removed, it isn't compressed memory, and at least about half of its slots
+    /// are free.
     #[must_use]
     pub fn may_keep(&self, slot: SlotId) -> bool {
         let areas = self.here();
@@ -607,8 +608,8 @@ impl Swap {
         self.here().all().filter_map(|area| area.compressed()).for_each(Compressed::release_idle);
     }
 
-    /// Fills the stocks of memory of compressed areas, as long as there is room for it. Returns
-    /// whether each stock is full, or its area is at its limit.
+    /// Charges memory for the stocks of compressed areas, as long as the budget has room for it.
+    /// Returns whether each stock is then full, or its area at its limit.
     pub fn stock_up(&self) -> bool {
         let areas = self.here();
         // An area that is being removed needs no stock.

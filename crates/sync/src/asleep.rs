@@ -1,5 +1,6 @@
 //! Lets a test wait until another thread of its process sleeps, because that thread waits for
-//! something. The kernel knows whether a thread sleeps, so no pause has to be long enough.
+//! something. The kernel reports whether a thread sleeps. So the test needn't guess how long the
+//! thread takes to go to sleep.
 //!
 //! A thread that polls, and sleeps between two checks, counts as sleeping. A thread that hasn't
 //! begun to run doesn't.
@@ -39,7 +40,8 @@ impl Sleeper {
             }
         }
         let _ends = Ends(&self.0);
-        // Relaxed, everywhere here: the value tells about the thread alone, and orders nothing.
+        // Relaxed, in the whole module: threads exchange only this value, so there is nothing to
+        // order.
         // SAFETY: the call takes nothing, and returns a number.
         self.0.store(unsafe { libc::gettid() }, Ordering::Relaxed);
         body()

@@ -72,7 +72,8 @@ impl<'a> SharedBytes<'a> {
         Self { words }
     }
 
-    /// Creates a run of bytes that the caller has exclusively. `None` if they aren't whole words.
+    /// Creates a run of bytes that the caller has exclusively. `None` if they aren't whole, aligned
+    /// words.
     #[cfg(not(pagefold_loom))]
     #[must_use]
     pub fn of(bytes: &'a mut [u8]) -> Option<Self> {
@@ -96,8 +97,8 @@ impl<'a> SharedBytes<'a> {
         self.words.is_empty()
     }
 
-    /// Passes the word that contains the byte at `offset` to `look`, which may use its address to
-    /// prefetch it.
+    /// Calls `look` with the word that contains the byte at `offset`, if the run has that byte. For
+    /// example, `look` may prefetch the word.
     #[inline]
     pub fn with_word(&self, offset: usize, look: impl FnOnce(&AtomicU64)) {
         if let Some(word) = self.words.get(offset / WORD) {
@@ -106,7 +107,7 @@ impl<'a> SharedBytes<'a> {
     }
 
     /// Prefetches the first cache lines of the `len` bytes at `offset`, at most `LINES_MAX` lines.
-    /// On virtual CPUs, where bytes have caches of their own, prefetches nothing.
+    /// Does nothing on virtual CPUs, which simulate the caches of copied bytes separately.
     #[inline]
     pub fn prefetch(&self, offset: usize, len: usize) {
         if cfg!(pagefold_manycore) {
@@ -133,8 +134,8 @@ impl<'a> SharedBytes<'a> {
         Self { words: &self.words[offset / WORD..] }
     }
 
-    /// Copies `into.len()` bytes from `offset` on. Each word is loaded once, `Relaxed`; different
-    /// words may be of different age.
+    /// Copies `into.len()` bytes from `offset` on, with `Relaxed` loads. The copied bytes may be of
+    /// different age, even those of one word: moves may overlap, and so load a word twice.
     ///
     /// # Panics
     /// If the range exceeds the run. That is a bug of the caller, which must check the user's range
@@ -168,8 +169,8 @@ impl<'a> SharedBytes<'a> {
         });
     }
 
-    /// Copies the part of [`copy_to_unchecked`](Self::copy_to_unchecked) that is read at one
-    /// moment.
+    /// Copies one part of the range of [`copy_to_unchecked`](Self::copy_to_unchecked). On a virtual
+    /// machine, a part is read at a single moment. Otherwise, the whole range is one part.
     ///
     /// # Safety
     /// `offset + into.len() ≤ self.len()`.

@@ -75,8 +75,8 @@ mod real {
     use core::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
     use std::cell::Cell;
 
-    /// Values of [`RSEQ`]. In this order: CPUs are only pretended; the C library hasn't been
-    /// queried yet; the C library registered no restartable sequence.
+    /// The values of [`RSEQ`] that aren't offsets. They mean, in this order: CPUs are only
+    /// pretended; the C library hasn't been queried yet; it registered no restartable sequence.
     const PRETENDED: isize = isize::MIN;
     const UNKNOWN: isize = isize::MIN + 1;
     const ABSENT: isize = isize::MIN + 2;

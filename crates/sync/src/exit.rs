@@ -24,7 +24,8 @@ pub trait Leaving: Send + Sync {
 
 /// The maximum time by which `at_exit` delays the end of the process.
 const TIME_MAX: Duration = Duration::from_secs(10);
-/// The most time that a thread waits for the list. The list is locked only while it is changed.
+/// The most time that a thread waits for the list. The list is locked only while a thread changes
+/// or reads it.
 const LIST_MAX: Duration = Duration::from_secs(1);
 
 static LIST: Mutex<List> = Mutex::new(List { leaving: Vec::new(), is_hooked: false });

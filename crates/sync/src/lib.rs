@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | default | `core` atomics, futex locks, rseq | the product; every item is a re-export or an inlined call |
 //! | `--cfg pagefold_loom` | [loom](https://docs.rs/loom) | exhaustive models of each protocol (`tests/loom_*.rs`) |
-//! | `--cfg pagefold_manycore` | `manycore` | a virtual machine of many CPUs: where locks and lines lose time |
+//! | `--cfg pagefold_manycore` | `manycore` | a virtual machine of many CPUs, which shows where locks and cache lines cost time |
 //! | `--cfg pagefold_tsan` | as default, but bytes are copied word by word | ThreadSanitizer, which can't see into `asm!` |
 //!
 //! loom and the virtual machine see only accesses that are made through this crate. So even words

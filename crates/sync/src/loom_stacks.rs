@@ -1,10 +1,10 @@
 //! Keeps the stacks of loom's threads from one interleaving to the next.
 //!
-//! loom maps a stack for each thread of each interleaving, protects its last page, and unmaps it at
-//! the end of the interleaving. These system calls, and the page faults of a new stack, take two
-//! fifths of the time of a small model. loom has no setting for this, so in builds for loom the
-//! functions below take the place of libc's: a stack that is unmapped is kept, and is returned by a
-//! later call that maps a stack.
+//! loom maps a stack for each thread of each interleaving, protects its lowest page (the guard
+//! page), and unmaps it at the end of the interleaving. These system calls, and the page faults of
+//! a new stack, take two fifths of the time of a small model. loom has no setting for this, so in
+//! builds for loom the functions below replace those of libc. `munmap` keeps a stack, and a later
+//! `mmap` of a stack of the same size returns it.
 //!
 //! - ST1. Only a mapping that was made here, with `MAP_STACK`, is ever kept: `munmap` looks for the
 //!   given address among the thread's [`Stack`]s. All other calls go to the kernel.
@@ -24,7 +24,7 @@ struct Stack {
     address: usize,
     size: size_t,
     is_free: bool,
-    /// The stack's last page is protected, and stays protected.
+    /// The stack's guard page (its lowest page) is protected, and stays protected.
     is_guarded: bool,
 }
 

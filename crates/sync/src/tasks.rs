@@ -17,7 +17,7 @@ pub fn wake_all(tasks: impl IntoIterator<Item = Waker>) {
 }
 
 /// Calls a user's code, which may panic. Returns true if it didn't panic. If it did, drops the
-/// panic's payload; this drop may panic as well, and is caught, too.
+/// panic's payload. If this drop panics as well, catches that panic, too.
 pub fn survive(call: impl FnOnce()) -> bool {
     let mut payload = catch_unwind(AssertUnwindSafe(call)).err();
     let survived = payload.is_none();
@@ -41,10 +41,10 @@ pub fn is_waking() -> bool {
 }
 
 /// Calls `what` once the waker that this thread is calling has returned. By then, everything that
-/// the waker drops has been dropped. A destructor that runs in a waker passes `what` to hand its
-/// work over to another thread. If wakers are nested, `what` is called once the innermost one has
-/// returned. If this thread isn't calling a waker, or is ending and has already dropped its
-/// thread-local values, calls `what` at once.
+/// the waker drops has been dropped. A destructor that runs in a waker must not wait
+/// ([`is_waking`]), so it may pass a `what` that hands its work over to another thread. If wakers
+/// are nested, `what` is called once the innermost one has returned. If this thread isn't calling a
+/// waker, or is ending and has already dropped its thread-local values, calls `what` at once.
 pub fn after_waking(what: impl FnOnce() + 'static) {
     let depth = WAKING.get();
     let mut what: Option<Box<dyn FnOnce()>> = Some(Box::new(what));

@@ -53,7 +53,7 @@ fn spawn_in_both_orders<T: 'static>(body: impl FnOnce() -> T + 'static) -> JoinH
 
     let gate = Arc::new(AtomicU32::new(0));
     let theirs = Arc::clone(&gate);
-    // Relaxed, twice: it must not order anything that the model is about.
+    // Relaxed, twice: the gate must not order any access that the model explores.
     let thread = loom::thread::spawn(move || {
         theirs.fetch_add(1, Ordering::Relaxed);
         body()

@@ -11,8 +11,8 @@ use crate::atomic::{AtomicU32, AtomicU64};
 /// All-zero bytes must be a valid value of the type.
 pub unsafe trait Zeroed: Default {}
 
-// SAFETY: an atomic integer; zero is a valid value. (A model's atomic isn't one, and isn't created
-// from bytes.)
+// SAFETY: an atomic integer; zero is a valid value. (A model's atomic is more than an integer, but
+// in a model `zeroed` creates no values from bytes.)
 unsafe impl Zeroed for AtomicU32 {}
 // SAFETY: as above.
 unsafe impl Zeroed for AtomicU64 {}

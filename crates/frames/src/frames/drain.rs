@@ -14,9 +14,9 @@ pub struct FrameDrain<'a> {
 
 impl Frames {
     /// Starts to give back up to `wanted` extents of frames to the system. Examines the next
-    /// `looks` extents that have memory and chooses those with the fewest pages in memory, or, if
-    /// there are too few, extents in which a page is being changed. Never chooses an extent with a
-    /// frame that `may_move` rejects. Returns `None` if no extent can be chosen.
+    /// `looks` extents that have memory, and chooses those with the fewest pages in memory. Extents
+    /// in which a page is being changed come last. Never chooses an extent with a frame that
+    /// `may_move` rejects. Returns `None` if no extent can be chosen.
     ///
     /// The caller must then evict or move every page in the frames that [`FrameDrain::frames`]
     /// returns, and call [`FrameDrain::finish`] for each extent. Meanwhile no thread can allocate
@@ -34,9 +34,9 @@ impl Frames {
         let rank = |extent| {
             let frames = || self.extents.frames_of(extent).map(|number| FrameId::new(number as u32));
             frames().all(&may_move).then(|| {
-                // The user of a guard for changing a page may keep it for ever, so such an extent
-                // comes last. It isn't left out: most changes take a moment, and in a small budget
-                // each extent may have a page that is just being changed.
+                // A user may keep a page's guard for changing the page indefinitely, so an extent
+                // with such a page comes last. The extent isn't left out: most changes take a
+                // moment, and in a small budget each extent may have a page that is being changed.
                 let is_being_changed = frames().any(|frame| self.table.is_being_changed(frame));
                 let pages = frames().filter(|&frame| !self.table.is_frozen(frame)).count();
                 pages + if is_being_changed { frames().len() } else { 0 }

@@ -14,7 +14,7 @@ pub struct Refused {
     /// The frame. It is still isolated.
     pub frame: IsolatedFrame,
     /// True if the page isn't clean: its file may lack some of its bytes. False if the page is in
-    /// use.
+    /// use or was removed.
     pub unclean: bool,
 }
 
@@ -43,8 +43,9 @@ impl Use {
     }
 }
 
-/// A resident frame that is on no list. Only its holder may list it again or evict its page. The
-/// holder must do one of the two: call [`Frames::put_back`] or [`Frames::evict`].
+/// A resident frame that is on no list. Only its holder may list it again, or evict, move or swap
+/// out its page. The holder must do one of these: call [`Frames::put_back`], [`Frames::evict`],
+/// [`Frames::move_page`] or [`Frames::swap_out`].
 #[derive(Debug)]
 #[must_use = "a forgotten frame is never reclaimed"]
 pub struct IsolatedFrame(FrameId);
@@ -97,8 +98,8 @@ impl Frames {
     ///
     /// The use for which a page was loaded doesn't count. For a page that was read ahead, this is
     /// the first use after the load: if it is the only use since the last call, the result is
-    /// [`Use::None`]. If the page was used again since the last call, the first use and the later
-    /// uses may be one burst, so the result is [`Use::Doubtful`].
+    /// [`Use::None`]. If the first use and later uses all came since the last call, they may be one
+    /// burst, so the result is [`Use::Doubtful`].
     #[must_use]
     pub fn take_use(&self, frame: FrameId) -> Use {
         let first = self.table.record(frame).write_state.take_first_use();

@@ -13,9 +13,9 @@ pub enum Detach<'a> {
     Vacant,
     /// The page is pinned.
     Pinned,
-    /// Another thread is using the page, or has changed the page's state during this call. A thread
-    /// that uses the page is about to evict it, which takes only a few instructions; or it writes
-    /// to the page or holds it for writeback, which may take longer.
+    /// Another thread has the page's frame frozen or holds the page for writeback, or the page's
+    /// state has changed during this call. A thread that evicts the page keeps the frame frozen for
+    /// a few instructions only. Writing to the page, or writing it back, may take longer.
     Busy,
     /// Another thread is loading the page.
     Loading,

@@ -1,6 +1,7 @@
-//! Loading pages into memory. Threads compete to change a page's word from *vacant* to *loading*.
-//! The winner (the loader) must end the load, and the other threads wait for it. The loader has
-//! allocated a frame beforehand, so it never waits for memory while the word is in *loading*.
+//! Loading pages into memory. Threads compete to change a page's word from *vacant* or *swapped* to
+//! *loading*. The winner (the loader) must end the load, and the other threads wait for this. A
+//! loader that needs a frame allocates it before it begins, so it never waits for memory while the
+//! word is in *loading*.
 
 use std::ops::Range;
 use std::task::Waker;
@@ -165,8 +166,8 @@ impl<'a> Loading<'a> {
         (IsolatedFrame::new(id), pin)
     }
 
-    /// Ends the load of a page that was swapped out: the page is swapped to `entry` from now on.
-    /// Waiters check the page again.
+    /// Ends the load of a swapped page, but doesn't make the page resident: the word becomes
+    /// *swapped* again, with `entry` in place of the previous entry. Waiters check the page again.
     pub fn end_swapped(mut self, entry: u64) {
         // Transition: page word, loading → swapped.
         debug_assert!(self.swapped().is_some(), "its part of the map counts the page");
@@ -244,17 +245,17 @@ impl PageMap {
         self.words_of(pages).any(|words| self.shared.frames.words.any_idle(words))
     }
 
-    /// Gives back all parts of the map. The caller must know that no thread loads pages of the map
-    /// any more. Leaves out parts with a page in memory. Returns their number. See
-    /// [`Frames::sweep_maps`](crate::Frames::sweep_maps) for `returned`.
+    /// Gives back all parts of the map except those with a page in memory or in swap, and returns
+    /// the number of these exceptions. The caller must know that no thread loads pages of the map
+    /// any more. See [`Frames::sweep_maps`](crate::Frames::sweep_maps) for `returned`.
     pub fn give_back_parts(&self, mut returned: impl FnMut(u64)) -> usize {
         let (frames, all) = (&self.shared.frames, 0..self.pages());
         self.words_of(all).map(|part| frames.words.give_back_all(part, &frames.budget, &mut returned)).sum()
     }
 
     /// Begins to load a page like [`begin_load`](Self::begin_load), for a caller that pays for
-    /// parts of the map. The caller can see from `payment` whether a part was made. That may be so
-    /// even if the load wasn't begun.
+    /// parts of the map. If this makes a part, it changes `payment` from [`Payment::Made`] to
+    /// [`Payment::Due`]. A part may be made even if the load isn't begun.
     ///
     /// # Errors
     /// If the load would have to make a part, and `payment` is [`Payment::Due`].

@@ -148,8 +148,8 @@ impl PageMap {
             let is_closed = backoff.turns() > 0 && record.is_closed();
             match if is_closed { Err(PinRefused::Closed) } else { record.pin() } {
                 Ok(()) => {}
-                // Another thread has frozen the frame. If it is an evictor, the page word soon
-                // shows the outcome; a writer may keep the frame frozen for longer.
+                // Another thread has the frame frozen, or waits to write to the page. If an evictor
+                // has it frozen, the page word soon shows the outcome; a writer may take longer.
                 Err(PinRefused::Closed) if backoff.wait_awake() => continue,
                 Err(PinRefused::Closed) => return Err(PinError::Busy),
                 Err(PinRefused::Saturated) => return Err(PinError::TooMany),

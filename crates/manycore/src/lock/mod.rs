@@ -107,8 +107,8 @@ enum Look {
 const LOOKS: u32 = 10;
 const PAUSED_LOOKS: u32 = 3;
 
-/// Waits for the word at `address`: tries to `take` it, then looks for a while whether it is free,
-/// then parks.
+/// Waits for the word at `address`: tries to `take` it, then checks by `look`, up to `LOOKS` times,
+/// whether it is free, then parks.
 ///
 /// `take_or_mark` is the last step before parking: a single access that takes the word, or marks it
 /// as having a waiter. No other thread runs between that access and `block_at`. So a thread that

@@ -84,8 +84,8 @@ impl<T: ?Sized> Mutex<T> {
         if self.take() { Some(self.guard()) } else { None }
     }
 
-    /// Waits for the lock and ignores the timeout: inside a machine no thread holds a lock for so
-    /// long that a caller's timeout would pass.
+    /// Waits for the lock without a limit. The timeout is ignored, on the assumption that no thread
+    /// of a machine holds a lock for so long that a timeout would pass.
     #[track_caller]
     pub fn try_lock_for(&self, _timeout: std::time::Duration) -> Option<MutexGuard<'_, T>> {
         Some(self.lock())

@@ -95,7 +95,7 @@ impl<T: ?Sized> RwLock<T> {
         RwLockWriteGuard { lock: self, at: here(), _here: PhantomData }
     }
 
-    /// Takes the lock in shared mode if no thread writes or waits to write.
+    /// Takes the lock in shared mode, unless a writer holds it, or threads may be parked for it.
     #[track_caller]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
         if self.take_share() { Some(RwLockReadGuard { lock: self, at: here(), _here: PhantomData }) } else { None }
@@ -157,8 +157,9 @@ impl<T: ?Sized> RwLock<T> {
         loop {
             let free = state & obstacle == 0;
             if !free && state & NO_WRITER == 0 {
-                // Only the mark is left, and the last holder is about to remove it: if this thread
-                // parked now, no thread would wake it.
+                // Only the mark is left: the last holder has released the lock, and is about to
+                // remove the mark and wake the parked threads. So this thread waits without
+                // parking.
                 crate::atomic::spin_hint();
                 state = self.state.load(Ordering::Relaxed);
                 continue;

@@ -65,7 +65,7 @@ pub(crate) struct Device {
     silent: AtomicBool,
     /// When a worker that does work for the device last made progress (WATCH-3 of `watchdog`).
     pub(crate) workers: LastTime,
-    /// Cycles of write-back.
+    /// The write-back cycles that are under way on the device, and their progress.
     pub(crate) under_way: UnderWay,
     /// Buffers for copies, if the device needs bytes that don't change while it writes them
     /// (`request`).

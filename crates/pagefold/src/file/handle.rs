@@ -66,8 +66,9 @@ impl Handle {
     }
 
     /// Creates another handle of the file, for a group that has the file mapped. The handle's hit
-    /// counter starts without slots, which would take 8 bytes per CPU. They would seldom be used,
-    /// because most hits of a mapped file are counted by the mapping.
+    /// counter starts without a place (`sync::CounterPlace`), which would take 8 bytes for each
+    /// CPU: the mapping counts most hits of a mapped file, so the handle would seldom use the
+    /// place.
     ///
     /// # Errors
     /// Those of charging the budget.
@@ -77,8 +78,9 @@ impl Handle {
     }
 
     /// Returns the number of bytes that are charged to the budget for a new handle. This includes
-    /// the `DirtyPart` that the handle's writes may create. It excludes memory that is allocated
-    /// later and charged then, such as the hit counter's slots on each CPU.
+    /// the `DirtyPart` that the handle's writes may create. It excludes the hit counter's place,
+    /// which `File::open` also charges, and the shares of readahead, each of which is charged when
+    /// it is created.
     pub(crate) fn bytes() -> u64 {
         size_of::<Self>() as u64 + ALLOCATION + HitCount::bytes() + ReadAhead::bytes_at_first() + DirtyPart::BYTES
     }
@@ -123,8 +125,8 @@ impl Handle {
     /// includes what was written through other handles.
     pub(crate) fn sync(&self, pages: Option<Range<u64>>) -> Result<(), Error> {
         self.file.manager.refuse_child()?;
-        // Before the errand, because the errand runs a cycle, which never waits for `extension`
-        // (WATCH-3).
+        // Adopts a truncation before the errand, not in it: the errand runs a cycle, and a cycle
+        // never waits for `extension` (WATCH-3).
         self.file.notice_cut();
         let result = self.file.in_time(Pace::Cycle, move |file| {
             Ok(pages.map_or_else(|| file.write_back_all(), |pages| file.write_back(pages)))
@@ -136,16 +138,16 @@ impl Handle {
     }
 
     /// Returns a write-back error that hasn't been reported through this handle yet, if there is
-    /// one. Otherwise returns `now`, the result of this call's own write-back: another thread may
-    /// already have reported this call's error through the same handle, but this call must report
-    /// it, too.
+    /// one. Otherwise returns `now`, the result of this call's own write-back. So this call reports
+    /// its own failure even if another thread has already reported the same failure through this
+    /// handle.
     fn tell(&self, now: Result<(), IoError>) -> Result<(), Error> {
         let failure = self.file.latch.tell(&self.heard).or(now.err());
         failure.map_or(Ok(()), |error| Err(self.file.write_failed(error)))
     }
 
-    /// Returns whether the advice is `Sequential`. Pages then enter memory as if they had never
-    /// been there before.
+    /// Returns whether the advice is `Sequential`. Pages that this handle loads then enter the LRU
+    /// lists as new pages, even if their shadows show earlier uses.
     pub(crate) fn is_sequential(&self) -> bool {
         self.advice.load(Ordering::Relaxed) == Advice::Sequential as u8
     }
@@ -155,7 +157,9 @@ impl Handle {
         self.advice.load(Ordering::Relaxed) == Advice::Random as u8
     }
 
-    /// Counts a hit on the slow path: the thread is ending, or has used very many handles.
+    /// Counts a hit that `CounterPlace::try_add` didn't count: the counter has no place because too
+    /// many counters exist, or the thread is ending, or there is no memory for the thread's
+    /// numbers.
     #[cold]
     pub(crate) fn count_slowly(&self) {
         self.hits.counter.add(1);

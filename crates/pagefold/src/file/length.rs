@@ -370,7 +370,7 @@ impl FileState {
     /// Removes a page past the new end from memory. Returns whether changes to the page are lost,
     /// or may be lost.
     ///
-    /// If the page is in use, it may stay in memory. Changes may then be lost in two cases: the
+    /// A page that is in use may stay in memory. This function then returns true in two cases: the
     /// page is pinned and may be dirty; or `backoff` runs out while another thread is still using
     /// the page for anything but loading it.
     fn cut_off_page(&self, page: u64, backoff: &mut Backoff) -> bool {
@@ -412,8 +412,8 @@ impl FileState {
         }
     }
 
-    /// Returns whether a page may have changes that the file lacks. For a page that is pinned, and
-    /// so can't be examined.
+    /// Returns whether a page may have changes that the file lacks. Looks only at the page's word,
+    /// so this works even for a pinned page, which can't be held.
     pub(crate) fn may_be_dirty(&self, page: u64) -> bool {
         self.map.next_written(page..page + 1).is_some()
     }
@@ -429,9 +429,9 @@ impl FileState {
         Ok(uninterrupted(|| self.backing.len())? < known)
     }
 
-    /// Adopts a truncation by another process, before the file is written back. If the adoption
-    /// fails, the failure is ignored: a write-back that finds the truncation fails, too (B6 of
-    /// `writeback`), and so doesn't bring the truncated bytes back.
+    /// Adopts a truncation by another process, before the file is written back. Ignores a failure
+    /// to adopt it: the write-back then finds the truncation itself and fails (B6 of `writeback`),
+    /// so it doesn't bring the truncated bytes back.
     pub(crate) fn notice_cut(&self) {
         if self.writer().is_none() {
             return;
@@ -443,7 +443,8 @@ impl FileState {
         }
     }
 
-    /// Adopts a truncation like [`notice_cut`](Self::notice_cut), in a closing.
+    /// Adopts a truncation like [`notice_cut`](Self::notice_cut), for a thread that closes the
+    /// file. Waits for the device without a limit.
     pub(crate) fn notice_cut_in_closing(&self) {
         let is_cut = self.writer().is_some() && self.is_cut_off() == Ok(true);
         self.progresses(Pace::Closing);

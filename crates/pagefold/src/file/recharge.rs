@@ -4,7 +4,8 @@
 //! page, reclaim might evict pages that have just moved. For each page, the new group is charged
 //! first and the old group is uncharged last, so neither group exceeds its limit. In between, the
 //! page's frame is
-//! - *isolated*, so that no other thread unlinks or lists it under the group that it names;
+//! - *isolated*, so that no other thread unlinks the frame from a list of the group in its record,
+//!   or adds it to one;
 //! - *frozen* while the group in its record changes, so that no other thread pins, writes or
 //!   removes the page under the old group;
 //! - *clean*; otherwise nothing is done. A dirty page is counted in its group until it is written

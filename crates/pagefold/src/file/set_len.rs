@@ -1,9 +1,9 @@
 //! Truncates a file, and makes it longer.
 //!
 //! - Z1. A truncation takes four steps. First, `len` is lowered, so that no reader finds a page
-//!   past the new end (L2 of `write`). Second, this thread takes each page that the truncation
-//!   affects, which fails if a page is in use. Third, the file is truncated on its device. Fourth,
-//!   the pages past the end are removed.
+//!   past the new end (L2 of `write`). Second, this thread gets exclusive access to each affected
+//!   page once, which fails if a page stays in use. Third, the file is truncated on its device.
+//!   Fourth, the pages past the end are removed.
 //!
 //!   If the second or third step fails, the old `len` is restored. Until then, other threads may
 //!   load or create pages past the lowered `len`. Readers find these pages once `len` is restored,

@@ -33,10 +33,11 @@ const PAGES_MIN: u64 = 1 << 18;
 /// The least number of these pages if the file is opened for writing: 64 GiB of 4 KiB pages.
 const WRITER_PAGES_MIN: u64 = 1 << 24;
 
-/// Workers close an idle file, which has neither loads nor dirty pages, under another device number
-/// than the device's own: this bit of it is inverted. Such a closing seldom needs the device, and
-/// so it doesn't queue behind work for a device that doesn't answer. Nor does its progress start
-/// the time of the device's errands in line again (WATCH-3 of `watchdog`).
+/// Only a limited number of workers serve one device number at a time. So the closing of an idle
+/// file, which has neither loads in flight nor dirty pages, is queued under its device's number
+/// with this bit inverted. Such a closing seldom needs the device, and shouldn't wait behind work
+/// for a device that doesn't answer. Its progress doesn't restart the timeouts of the device's
+/// queued errands (WATCH-3 of `watchdog`).
 const IDLE: u64 = 1 << 63;
 
 /// The state of one file, identified by device and inode.
@@ -295,10 +296,10 @@ impl FileState {
     /// If a task's waker dropped the handle, a worker does all this, and also drops the file: this
     /// call returns at once. The thread that calls the waker may be the one that completes the
     /// loads, so it must not wait for them, nor for pages in use, nor free very many pages. Until
-    /// the worker is done, it keeps the handle's group, and so the Pagefold. So dirty pages are
-    /// written even if the process ends meanwhile. The closing of a file without dirty pages or
-    /// loads doesn't queue behind work that may hang on the device (`IDLE`), because another
-    /// process may be waiting for the file's lock.
+    /// the worker is done, it keeps the handle's group alive, and so the Pagefold. So the dirty
+    /// pages are written even if the process ends meanwhile. The closing of a file without dirty
+    /// pages or loads doesn't queue behind work that may hang on the device (`IDLE`), because
+    /// another process may be waiting for the file's lock.
     pub(crate) fn last_handle_closed(self: &Arc<Self>, group: &Arc<GroupHandle>) {
         let is_idle = self.in_flight.is_empty() && self.unclean() == 0;
         if tasks::is_waking() {
@@ -390,8 +391,8 @@ impl Drop for FileState {
         if self.manager.memory.frames.forked() {
             return;
         }
-        // Lists the pages that still wait in batches to be listed. So the file's pages are freed
-        // below, and not only when their batch is full.
+        // Puts the pages that still wait in batches on their lists. Otherwise such a page of this
+        // file would be freed only when its batch is full.
         self.manager.memory.drain_entries();
         // No handle is left, so no page is being loaded. Only a leaked guard can still pin a page.
         // Then the page's frame, and its part of the map, stay forever.

@@ -33,8 +33,8 @@ pub(crate) struct Watch<F> {
 /// A file's cell for its [`Watch`].
 pub(crate) type WatchCell<F> = OnceCell<Box<Watch<F>>>;
 
-/// Whose progress a wait depends on, and so which answers start its time again (WATCH-3 of
-/// `watchdog`).
+/// The thread whose progress a wait depends on. Each progress of that thread restarts the wait's
+/// timeout (WATCH-3 of `watchdog`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
     /// A single request, made without a lock.

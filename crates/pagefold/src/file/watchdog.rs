@@ -12,19 +12,19 @@
 //!
 //! # Silence
 //! A device is *silent* from the moment when a call gives up waiting for it until the device
-//! answers any request. A call whose errand no worker has begun waits for a worker, not for the
-//! device. So if that call gives up, the device doesn't become silent. Calls that need a silent
-//! device fail at once. So a device that stops answering ties up no more threads than are waiting
-//! for it at that moment.
+//! answers any request. Calls that need a silent device fail at once. So a device that stops
+//! answering ties up no more threads than are waiting for it at that moment. Exception: a call
+//! whose errand no worker has begun waits for a worker, not for the device. If such a call gives
+//! up, the device doesn't become silent.
 //!
 //! - WATCH-1. While a device is silent, at least one operation is outstanding: a request to the
 //!   device, a worker's errand, or the loading of a page that needs neither a request nor an
 //!   errand, and so ends very soon. Each of these operations ends, and its end clears *silent*. So
-//!   a device is silent no longer than the kernel takes to answer. A write that makes a page in
-//!   memory is an exception, because it is no answer of the device. Its end clears *silent* only if
-//!   a call of the file has given up since the page's word was put in *loading*: that call may have
-//!   waited for this page ([`Watch::load_without_device`]). So such a write ends no silence that
-//!   began before it.
+//!   a device is silent no longer than the kernel takes to answer. One kind of loading is an
+//!   exception: a write that creates a page without reading it. The end of such a write is no
+//!   answer of the device. So it clears *silent* only if a call of the file has given up since the
+//!   write put the page's word in *loading*, because that call may have waited for this page
+//!   ([`Watch::load_without_device`]). A silence that began before the write goes on.
 //!
 //!   Before a call gives up, it sets *silent*, and then checks once more whether the operation that
 //!   it waits for is over. The thread that ends the operation first marks the operation as over,
@@ -45,11 +45,11 @@
 //!   that waits for these locks. It may also change the file. So the lock that keeps other
 //!   Pagefolds from the file isn't released before `left` is 0.
 //! - WATCH-3. The timeout applies to one answer: an errand with many requests has the full time
-//!   again after each answer. The device must be taken for silent only if a request waits for it.
-//!   An errand makes its requests while it holds a lock. Before that, it waits for the lock, whose
-//!   holder may wait for the device, for a page in use, or for memory. So the time of the last
-//!   progress is kept for each lock, not for each errand. Only the lock's holder writes that time:
-//!   after each answer, and at each wait for something other than the device
+//!   again after each answer. The device must not be taken for silent unless a request waits for
+//!   it. But an errand makes its requests only while it holds a lock. Before that it may wait for
+//!   the lock, whose holder may wait for the device, for a page in use, or for memory. So the time
+//!   of the last progress is kept for each lock, not for each errand. Only the lock's holder writes
+//!   that time: after each answer, and at each wait for something other than the device
 //!   ([`FileState::progresses`]). [`Pace`] says whose progress a wait depends on:
 //!
 //! | a wait for | starts again with the progress of |
@@ -248,9 +248,10 @@ impl<T> Errand<T> {
             left.fetch_sub(1, Ordering::Relaxed);
             drop(stage);
             device.answered(); // First: dropping the file may take long.
-            // The last handle may have been dropped meanwhile. If this is the last reference, the
-            // backend's file is dropped, too. That may panic as well. It must not do so during the
-            // unwinding of another panic, which would end the process.
+            // The last handle may have been dropped meanwhile. If this is the last reference,
+            // dropping it drops the backend's file, too. Both calls may panic. If `release_lock`
+            // could unwind, `file` would be dropped during the unwinding, and a second panic there
+            // would end the process.
             unless_it_panics(|| file.release_lock());
             unless_it_panics(|| drop(file));
         } else {
@@ -366,7 +367,8 @@ impl FileState {
 
     /// Notes that the device has answered a request of the calling thread, which runs a cycle.
     pub(crate) fn cycle_was_answered(&self) {
-        // First: a writer that gives up marks the device as silent, and then checks this (WATCH-1).
+        // Before `was_answered`: a writer that gives up marks the device as silent, and then checks
+        // `under_way` (WATCH-1).
         self.device().into_iter().for_each(|device| device.under_way.progressed());
         self.was_answered(Pace::Cycle);
     }
@@ -402,8 +404,8 @@ impl FileState {
         paused
     }
 
-    /// Has a worker call `what`, which may wait for the device. The worker's progress starts the
-    /// time of errands in line again (WATCH-3). `what` must call
+    /// Has a worker call `what`, which may wait for the device. The worker's progress restarts the
+    /// timeouts of errands that no worker has begun (WATCH-3). `what` must call
     /// [`worker_progresses`](Self::worker_progresses) when it is done.
     ///
     /// # Errors

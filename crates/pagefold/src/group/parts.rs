@@ -1,10 +1,10 @@
 //! The parts of page maps that are charged to a group: those with the words of its spaces' pages.
 //!
-//! A part in which no page is in memory or in swap any more is *idle*. It stays in memory, and
-//! charged, until a thread needs the memory, because unmapping and mapping the same pages again
-//! shouldn't give parts back and make them again. Before pages are evicted because the group is at
-//! its limit, its idle parts are given back (`manager::parts`). So the group has a list of its page
-//! maps, and a list of those that may have idle parts.
+//! A part in which no page is in memory or in swap any more is *idle*. An idle part stays in
+//! memory, and charged, until a thread needs the memory. So unmapping pages, and mapping the same
+//! pages again, doesn't make Pagefold give parts back and make them again. When the group is at its
+//! limit, its idle parts are given back before any of its pages are evicted (`manager::parts`). So
+//! the group has a list of its page maps, and a list of those that may have idle parts.
 
 use std::collections::BTreeSet;
 

@@ -1,10 +1,10 @@
 //! A *walk* is a series of looks at a group's pages, in which reclaim searches for pages to evict.
 //! Its outcome is kept so that a walk in vain isn't repeated for each batch.
 //!
-//! A look is in vain if it frees no page. The looks in vain are counted since a page was last
-//! freed. Once reclaim has looked at every page in vain, it evicts even pages that are used again
-//! and again ([`insists`](Walk::insists)). Each page that it frees in this way lowers the count by
-//! only a few looks.
+//! A look is in vain if it frees no page. The group counts the looks in vain since reclaim last
+//! freed one of its pages. Once reclaim has looked at every page in vain, it evicts even pages that
+//! are used again and again ([`insists`](Walk::insists)). Each page that it frees in this way
+//! lowers the count by only a few looks.
 //!
 //! Once reclaim has looked at every page a second time, no page can be evicted: all are pinned,
 //! dirty, or have no slot in swap. The group then *rests*: reclaim doesn't look at its pages, for
@@ -22,8 +22,8 @@
 
 use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// A walk is over after this many looks more than there are pages, because the number of pages
-/// changes.
+/// A walk ends only after this many looks more than there are pages, because the number of pages
+/// may change during the walk.
 const SLACK: u64 = 64;
 /// The shortest rest, and the rest for each page: about eight times the duration of a look.
 const REST_US_MIN: u64 = 1_000;
@@ -47,10 +47,11 @@ pub(crate) struct Walk {
 }
 
 impl Walk {
-    /// Counts `looks` looks at pages. `freed` of these pages were freed. `insisted` is set if
-    /// reclaim insisted. If it insisted and freed pages, it insists again after a few more looks
-    /// for each freed page, not only after another walk over all pages: most of them may be pinned.
-    /// Only in this case `len` is called, for the number of the group's pages.
+    /// Counts `looks` looks at pages, which freed `freed` pages. `insisted` is set if reclaim
+    /// insisted. Pages freed without insisting set the count of looks in vain to 0. If reclaim
+    /// insisted, most pages may be pinned. So the count then falls by only [`LOOKS_PER_FREED`] for
+    /// each freed page, and reclaim insists again before it has looked at all pages once more.
+    /// Calls `len`, which returns the number of the group's pages, only in this last case.
     pub(crate) fn looked(&self, looks: usize, freed: usize, insisted: bool, len: impl FnOnce() -> usize) {
         let before = self.in_vain.load(Ordering::Relaxed);
         if freed > 0 && insisted {

@@ -123,22 +123,22 @@ impl Now {
     /// returned then, or its lowest `bits` bits.
     ///
     /// The group's time can go back, because pages also leave the group without being evicted. So a
-    /// stamp may seem to lie in the future; the result is then 0. As stamps wrap, a stamp counts as
-    /// future if its distance, modulo 2^`bits`, is in the last eighth of the range. So for moments
-    /// that long ago, the result is 0, too.
+    /// stamp may seem to lie in the future; the result is then 0. Stamps wrap: a stamp counts as
+    /// future if its distance, modulo 2^`bits`, is in the last eighth of the range. So if the
+    /// moment lies more than seven eighths of the range back, the result may be 0, too.
     pub(crate) fn since(self, stamp: u64, bits: u32) -> u64 {
         let range = 1 << bits;
         let units = self.stamp().wrapping_sub(stamp) & (range - 1);
         if units >= range - range / 8 { 0 } else { units << self.shift }
     }
 
-    /// Returns how many pages left that list before this moment, in units, to be kept in
+    /// Returns how many pages have left `list` up to this moment, in units. Callers keep the lowest
     /// `LEFT_BITS` bits.
     pub(crate) fn left(self, list: Left) -> u64 {
         self.pages_left(list) >> self.shift
     }
 
-    /// Returns how many pages have left that list since an earlier moment. `then` is what
+    /// Returns how many pages have left `list` since an earlier moment. `then` is what
     /// [`left`](Self::left) returned at that moment, or its lowest `LEFT_BITS` bits.
     pub(crate) fn left_since(self, list: Left, then: u64) -> u64 {
         (self.left(list).wrapping_sub(then) & ((1 << LEFT_BITS) - 1)) << self.shift

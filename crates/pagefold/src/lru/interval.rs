@@ -16,7 +16,8 @@ impl Interval {
     const MAX: u64 = 15 << 30;
 
     /// Rounds `loads` (at least 1) up or down at random: `chance` is any number whose lower bits
-    /// are evenly distributed. So even a mean that moves by less than a step moves on average.
+    /// are evenly distributed. So a mean moves on average even if each of its changes is smaller
+    /// than a rounding step.
     pub(crate) fn rounded(loads: u64, chance: u64) -> Self {
         let place = |loads: u64| loads.ilog2().saturating_sub(DIGITS);
         let loads = loads.clamp(1, Self::MAX);

@@ -36,9 +36,9 @@
 //!   page's cost (`cost`).
 //! - A **shadow** stays in the page's word when the page is evicted. It holds the page's mean
 //!   interval, the time of its last use, the list that it left, and when it left that list
-//!   (`shadow`). If the page comes back within 16 times the group's size, in loads, it challenges
-//!   a page of main. Later it counts as new, but keeps its mean interval. Shadows are kept in the
-//!   words of the page maps, so they take no memory of their own.
+//!   (`shadow`). If the page comes back within 16 times the group's size, in loads, it challenges a
+//!   page of main. A page that comes back later counts as new, but keeps its mean interval. Shadows
+//!   are kept in the words of the page maps, so they take no memory of their own.
 //!
 //! A page that was read ahead gets its place only after its first use. Until then it may wait in
 //! the window for a quarter of the group's size, in loads, or for longer if pages of main are idle.

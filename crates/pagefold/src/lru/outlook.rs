@@ -29,7 +29,7 @@ const SOON: [f64; 2] = [0.5, 0.25];
 /// The change of memory that is asked for.
 const TENTH: f64 = 0.1;
 
-/// The pages that got their places in a batch.
+/// Counts the pages of one batch that moved from young to their places.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Placed {
     pub(crate) pages: u32,
@@ -91,15 +91,15 @@ impl Outlook {
         self.soon().max(self.uses(pages))
     }
 
-    /// Estimates the fraction of loads that brought back a page soon: at most a tenth of the
-    /// group's size had left the same list after the page.
+    /// Estimates the fraction of loads that brought back a page before more than a tenth of the
+    /// group's size had left the same list after it.
     fn soon(&self) -> f64 {
         let to_window = self.share(Origin::SoonToWindow) + self.share(Origin::AtOnceToWindow);
         to_window * TENTH / SOON[0] + self.share(Origin::SoonToMain) * TENTH / SOON[1]
     }
 
-    /// Returns the uses of `pages` / 10 pages per load, if these pages are used as often as the
-    /// pages that have lost challenges.
+    /// Returns how often per load a tenth of `pages` pages would be used, taken together, if each
+    /// were used as often as the pages that have lost challenges.
     fn uses(&self, pages: usize) -> f64 {
         pages as f64 * TENTH * self.rate.load(Ordering::Relaxed) as f64 / ONCE as f64
     }

@@ -1,5 +1,5 @@
-//! Rank: what the policy keeps of a page in its frame's record: the list, the origin, the mean
-//! interval, and the time of the last known use.
+//! A page's rank is what the policy keeps in the record of the page's frame: the list, the origin,
+//! the mean interval, and the time of the last known use.
 
 use frames::{FrameId, Frames, IsolatedFrame};
 
@@ -37,7 +37,8 @@ impl Kind {
 }
 
 impl Place {
-    /// Returns the list's number. It is unique among the lists of the first two million groups.
+    /// Returns the list's number. It is unique among the lists of the first 2^22 groups: `SmpList`
+    /// takes numbers modulo 2^30.
     pub(crate) fn list_number(self, group: u32) -> u32 {
         (group * STRIPES_MAX as u32 + u32::from(self.stripe)) << 3 | self.kind.index() as u32
     }

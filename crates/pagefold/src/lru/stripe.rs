@@ -65,7 +65,8 @@ pub(crate) enum Reach {
 pub(crate) struct Cut {
     /// Beaten pages, and pages from the end of the window.
     pub(crate) window: Batch<BATCH_MAX>,
-    /// From the end of main, if the window is too short, or empty.
+    /// Pages from the end of main, if there are too few beaten pages and surplus pages of the
+    /// window.
     pub(crate) main: Batch<BATCH_MAX>,
     /// The number of pages that main has room for.
     pub(crate) main_room: usize,

@@ -76,8 +76,9 @@ pub(crate) struct Window {
     /// The share of challenges that were won, as a running mean.
     won: AtomicU32,
     /// The least number of pages that remained after reclaim in the current turnover, and in the
-    /// one before. A turnover is a period in which as many pages are evicted as there are. 0 before
-    /// the first reclaim. The number of pages varies, because loads bring many pages at a time.
+    /// one before; 0 before the first reclaim. A turnover is a period in which as many pages are
+    /// evicted as there are. The least number is kept because the number of pages varies: loads
+    /// bring many pages at a time.
     least: [AtomicUsize; 2],
     /// Pages freed in the current turnover.
     freed: AtomicUsize,

@@ -20,8 +20,8 @@ use crate::manager::Manager;
 const QUIET_MAX: Duration = Duration::from_secs(2);
 /// The caller also gives up if it has made no progress for this long although pages became clean.
 const IN_VAIN_MAX: Duration = Duration::from_secs(4);
-/// The shortest time between two attempts of the caller: begins at `PAUSE_MIN` and doubles up to
-/// `PAUSE_MAX`. Attempts are costly.
+/// The shortest time between two attempts of the caller, because attempts are costly. It starts at
+/// `PAUSE_MIN`, and doubles after each wait in which a page became clean, up to `PAUSE_MAX`.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
 /// The time between two requests to the flusher.
@@ -102,8 +102,9 @@ impl CleanWait<'_> {
         let mut something = false;
         loop {
             let is_dirty = ask();
-            // A page counts as cleaned before it no longer counts as dirty. So if no page is dirty
-            // any more, this thread sees here that the last one has become clean.
+            // A thread that makes a page clean raises `cleaned` before it lowers the count of dirty
+            // pages. So if `ask` has just found no dirty page, this thread sees here that the last
+            // one has become clean.
             let cleaned = self.cleaned_so_far();
             if cleaned != self.cleaned {
                 (self.cleaned, self.quiet_since, something) = (cleaned, Instant::now(), true);

@@ -24,10 +24,11 @@
 //!   ```
 //!   If `forget` waits for the place, its region is being removed and the page with it, so the
 //!   visitor may skip the page.
-//! - O3. A visitor borrows the space from the place, and takes no reference to the space. The
-//!   thread that drops the last handle or owned guard of a space, or a worker in its place, first
-//!   empties all of the space's places, and only then drops the space. So that thread or worker
-//!   tears the space down, and never a visitor, which works for another tenant.
+//! - O3. A visitor borrows the space from the place, and takes no reference to the space. So a
+//!   visitor, which works for another tenant, never drops the last reference and never has to tear
+//!   the space down. The thread that drops the last handle or owned guard of the space does that,
+//!   or a worker in its place: it first empties all of the space's places, and only then drops the
+//!   space.
 //!
 //! Lock order: a thread that locks a place may hold only the lock of a compressed area's clock and,
 //! in a visit within a visit, other places (O2). A thread that holds a place may put a page word in
@@ -71,8 +72,8 @@ struct Place {
     /// still have to be uncharged (`manager::parts`).
     group: AtomicU32,
     /// Whether parts of the segment may be idle. Set while the page map is in its group's list of
-    /// maps that may have idle parts. Changed only under that list's lock, as long as the group has
-    /// the map (P3 of `manager::parts`).
+    /// maps that may have idle parts. While the group has the map, threads change this only under
+    /// that list's lock (P3 of `manager::parts`).
     has_idle: AtomicBool,
 }
 type Part = [Place; PART_PLACES];
@@ -103,8 +104,9 @@ impl Default for SpaceTable {
 }
 
 impl SpaceTable {
-    /// Returns the other state that all spaces of a Pagefold share. The spaces choose its type,
-    /// `T`, which this module doesn't know. The first space creates the state.
+    /// Returns the state that all spaces of a Pagefold share, apart from this table. Its type, `T`,
+    /// is defined by the spaces' code, and this module doesn't know it. The first space creates the
+    /// state.
     ///
     /// # Panics
     /// If two callers ask for different types.
@@ -161,8 +163,8 @@ impl SpaceTable {
         self.place(word).is_some_and(|place| place.has_idle.load(Ordering::Relaxed))
     }
 
-    /// Sets or clears that mark. The caller holds the lock of the lists of maps of the group that
-    /// has the region.
+    /// Sets or clears the mark that [`has_idle`](Self::has_idle) returns. The caller holds the lock
+    /// of the lists of maps of the group that has the region.
     pub(crate) fn mark_idle(&self, word: u64, has_idle: bool) {
         if let Some(place) = self.place(word) {
             place.has_idle.store(has_idle, Ordering::Relaxed);

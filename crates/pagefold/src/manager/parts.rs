@@ -23,9 +23,10 @@
 //!   listed, its place (`page_owners`) has a mark. The list and the mark change together, under the
 //!   list's lock. A thread that finds a part idle, after it has freed pages of the part or ended a
 //!   load without a page, lists the map, unless the map has the mark. A thread that is about to
-//!   look for idle parts of a map first takes the map off the list, and clears the mark. Each
-//!   thread has a fence between its two steps. So if the first thread still sees the mark, the
-//!   second one finds the part idle:
+//!   look for idle parts of a map first takes the map off the list, and clears the mark. So the
+//!   first thread makes the part idle, and then reads the mark; the second one clears the mark, and
+//!   then reads the parts' counts; and both have a fence in between. If the first thread still sees
+//!   the mark, the second one finds the part idle:
 //!   ```text
 //!     frees the last page                    looks at the map
 //!       the part's count = 0                   the place: not noted
@@ -38,8 +39,8 @@
 //!
 //!   A few idle parts aren't noted: one that the system has refused to take back; one that another
 //!   thread was about to use when its last page left, but then didn't use; one whose load ended
-//!   with a panic of a backend; and, if a page is larger than a part, parts that a thread leaves
-//!   because it has given back as many as fit into the pages that it wanted. A thread finds these
+//!   with a panic of a backend; and, if a page is larger than a part, the parts that remain after a
+//!   thread has given back as many parts as make up the pages that it wanted. A thread finds these
 //!   parts when it looks at all maps. It does so when nothing else can be reclaimed, and again
 //!   before a call fails.
 
@@ -95,8 +96,9 @@ impl Manager {
 
     /// Charges a part to a group, and reclaims if need be, as for a page. The caller has taken
     /// `isolated` pages of the group off their lists. The caller must hold no page word, with one
-    /// exception: while it moves pages, it holds the words at the pages' new addresses. A thread
-    /// that waits for one of these words holds no memory and no other page word.
+    /// exception: while it moves pages, it holds the words at the pages' new addresses. Reclaim
+    /// needs nothing from the threads that wait for these words, because they hold no memory and no
+    /// other page word.
     ///
     /// # Errors
     /// [`Error::LimitReached`] if nothing can be reclaimed, or once `is_needed` returns false.
@@ -130,7 +132,7 @@ impl Manager {
                         group.add_metadata(needed - pages);
                         pages = needed;
                     }
-                    // Another thread may have charged a page that has room for this part.
+                    // Fails, unless another thread has charged a page that has room for this part.
                     Err(error) if self.pages_for_parts(group, 1) > pages => {
                         self.uncharge_pages_of_parts(group, pages);
                         return Err(error);

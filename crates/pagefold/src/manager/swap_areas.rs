@@ -69,13 +69,14 @@ impl Manager {
     }
 
     /// Fills the stocks of compressed areas. The caller is about to reclaim, and must have no page
-    /// isolated. Returns true if a stock isn't full and this call drained no extent to fill it:
-    /// another thread is filling a stock or making room, or the pause after a failure isn't over.
+    /// isolated. Returns true if a stock isn't full, and this call didn't try to drain an extent
+    /// for it, because another thread is filling a stock or making room, or because the pause after
+    /// a failure isn't over.
     pub(crate) fn stock_up_swap(&self) -> bool {
         if !self.memory.swaps() || self.swapping.areas.stock_up() {
             return false;
         }
-        // One thread at a time is enough, and it must not be making room already.
+        // One thread at a time is enough, and it gives up if a thread is making room already.
         let Some(mut failed) = self.swapping.stocking_failed.try_lock() else { return true };
         if failed.is_some_and(|failed| failed.elapsed() < PAUSE) {
             return true;

@@ -74,7 +74,8 @@ impl Manager {
             // stocks, frames in other CPUs' lists, and empty parts of page maps, whose memory can
             // serve as frames.
             let has_more = match short {
-                // All of the group's maps are looked at only once each time that nothing is left.
+                // Of several failed attempts in a row, only the first one looks at all of the
+                // group's maps.
                 Short::Charge => {
                     self.memory.drain_charges(Some(group.id)) > 0
                         || (failed == 0 && self.reclaim_all_idle_parts(group, 1) > 0)

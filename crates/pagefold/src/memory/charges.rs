@@ -68,15 +68,15 @@ impl Memory {
         other
     }
 
-    /// Returns the charges of a displaced stock to their group.
+    /// Uncharges what a displaced stock held from the stock's group.
     pub(crate) fn give_back(&self, stock: Option<Stock>) {
         if let Some(stock) = stock {
             self.groups.with(stock.group, |group| group.uncharge(stock.pages));
         }
     }
 
-    /// Returns the charges in all CPUs' stocks of `group`, or of all groups, to their groups.
-    /// Returns how many charges there were.
+    /// Empties all CPUs' stocks of charges of `group`, or of all groups, and uncharges what they
+    /// held. Returns the number of charges.
     pub(crate) fn drain_charges(&self, group: Option<u32>) -> u64 {
         let stocks = self.charges.drain(group);
         stocks.inspect(|stock| self.give_back(Some(*stock))).map(|stock| stock.pages).sum()

@@ -57,7 +57,8 @@ impl Memory {
         }
     }
 
-    /// Enters pages that were loaded together: at once, if they fill a quarter of a batch.
+    /// Lists pages that were loaded together: at once if they fill at least a quarter of an entry
+    /// batch, otherwise through the CPU's entry batch.
     pub(crate) fn enter_run<const N: usize>(&self, group: &GroupState, run: &mut ArrayVec<IsolatedFrame, N>) {
         if run.len() < BATCH_MAX / 4 {
             run.drain(..).for_each(|frame| self.enter(group, frame));

@@ -31,7 +31,7 @@
 //!   largest share *of pages* are asked, too, but only after the others.
 //! - R6. If no other group with at least the same share gave anything, the asking group gives up
 //!   only the one page that it needs. If it gave up a whole batch, larger groups would take the
-//!   rest of the batch. So, batch by batch, the small group would lose the pages that it uses.
+//!   rest of the batch. So, batch by batch, the asking group would lose the pages that it uses.
 //!
 //! If there are few groups, each batch looks at all of them. If there are many, the most promising
 //! groups are remembered. Each batch then looks at the remembered groups, at the asking group, and

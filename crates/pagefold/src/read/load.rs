@@ -250,8 +250,8 @@ impl Handle {
         }
     }
 
-    /// Returns how this thread helps while it waits. If its wait is limited, it leaves work that
-    /// may take longer to other threads.
+    /// Returns how this thread helps while it waits. If the wait is limited, this thread makes no
+    /// system calls that may take longer than the limit, and leaves these calls to other threads.
     pub(crate) fn helping(&self) -> Helping {
         match self.file.watch() {
             None => HELPING,

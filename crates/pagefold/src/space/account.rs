@@ -28,7 +28,7 @@ pub(super) struct Payer<'a> {
 }
 
 impl Payer<'_> {
-    /// Makes the place of a new region in the table of page-word owners.
+    /// Allocates the place of a new region in the table of page-word owners, unless it is there.
     ///
     /// # Errors
     /// If the budget has no room for it.

@@ -43,20 +43,20 @@ pub(super) enum Awaited {
 }
 
 impl Awaited {
-    /// Returns which threads a change that vacates pages waits for. `has_files`: some pages belong
-    /// to a file.
+    /// Returns the threads for which a change must wait when it vacates pages. `has_files` tells
+    /// whether some of the pages belong to a file.
     fn of_pages(has_files: bool) -> Self {
         if has_files { Self::All } else { Self::AllOwn }
     }
 }
 
-/// The guards that a change may find.
+/// The holders of pages that a change may find.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Guards {
     /// Guards that a user may keep for long. The change waits for them only briefly, and then
     /// fails.
     Expected,
-    /// Only guards of threads that are about to release them.
+    /// Only threads that are about to release the page: no user's guard was found before.
     Gone,
 }
 
@@ -139,7 +139,7 @@ impl SpaceState {
         self.begin_change(pages, whom, Protection::None)
     }
 
-    /// Gives the entries back the protection that they kept.
+    /// Restores the old protection, which the entries have kept.
     pub(super) fn restore(&self, pages: Pages) {
         self.change_entries(pages, Entry::restored);
     }

@@ -10,8 +10,8 @@
 //! | 6–61 | the number of the mapping |
 //! | 63 | 0: this isn't a link (`tree`) |
 //!
-//! All pages of one mapping of a file have the same entry. Their page numbers in the file follow
-//! from their addresses (`mapped`).
+//! All pages of one mapping of a file have the same entry, apart from protection and advice. Their
+//! page numbers in the file follow from their addresses (`mapped`).
 //!
 //! - ENTRY-1. A page of own memory never has the same mapping number again after it was unmapped or
 //!   moved: own memory gets a new number whenever it is mapped, grown or moved. So if a thread

@@ -177,7 +177,8 @@ impl SpaceState {
             is_made.set(region.map.uses_part(local));
             !is_made.get()
         };
-        // The wait ends early only if a retry is left. Without one, the call would fail then.
+        // The wait may end early only if a retry is left. Without a retry, an early end would make
+        // the call fail.
         let may_be_outrun = *outrun < OUTRUN_MAX;
         match self.manager().charge_part(self.group.state(), isolated, &|| is_needed() || !may_be_outrun) {
             Ok(part) => Ok(Some(part).filter(|_| is_needed())),

@@ -120,7 +120,8 @@ impl Index {
         self.maps.begin_write(MapInWord(trail.link()), page)
     }
 
-    /// Returns a writer of that page, for a thread that waits for the page as long as need be.
+    /// Returns a writer of the page of own memory that a trail leads to, for a thread that waits
+    /// for the page as long as need be.
     #[inline]
     pub(super) fn writer(&self, trail: &Trail<'_>, page: u64) -> Writer<'_> {
         self.maps.writer(MapInWord(trail.link()), page)

@@ -1,8 +1,9 @@
 //! Files that are mapped in a space: which page of which file is at an address.
 //!
 //! An entry has the number of a mapping, and the mapping has a delta: file page = space page +
-//! delta. So all pages of a mapping have the same entry. If pages in the middle of a mapping are
-//! unmapped, the pages on both sides keep their entry, and no mapping has to be split.
+//! delta. So all pages of a mapping have the same entry, unless their protection or advice differs.
+//! If pages in the middle of a mapping are unmapped, the pages on both sides keep their entry, and
+//! no mapping has to be split.
 //!
 //! A hit looks only at the mapping's window, without a lock (`window`). A thread that faults or
 //! writes needs the mapping to stay, so it takes its CPU's handle of the mapping (`sync::nearby`).

@@ -28,8 +28,8 @@
 //! - A3. A neighbour keeps its slot, however few slots are free. So if the neighbour isn't used, it
 //!   is evicted again without a write, and as many slots are free as before. But the neighbour may
 //!   displace another page from memory. If that page has been written to, it needs a new slot, and
-//!   the neighbour, which keeps its own slot, has freed none. So if slots are scarce, a write fault
-//!   reads no neighbours along.
+//!   the neighbour, which keeps its own slot, has freed none. So if fewer than about half of the
+//!   area's slots are free, a write fault reads no neighbours along.
 //! - A4. If the request fails, or the wanted page's checksum is wrong, the wanted page is read
 //!   again alone, and no error is reported for the neighbours. A neighbour whose checksum is wrong
 //!   stays in its slot. The thread that wants this neighbour later gets the error.

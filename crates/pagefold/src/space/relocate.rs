@@ -79,7 +79,7 @@ impl Space {
             let new = state.take_addresses(old.count()).ok_or(Error::NoAddresses { len })?;
             match state.move_between(old, new) {
                 Ok(()) => return Ok(state.bytes(new)),
-                Err(Error::Mapped { .. }) => {} // Something, at an address of a caller's choice.
+                Err(Error::Mapped { .. }) => {} // Another caller has mapped something there.
                 Err(error) => return Err(error),
             }
         }

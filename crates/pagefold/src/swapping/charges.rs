@@ -6,7 +6,7 @@ use crate::group::stocks::Stock;
 use crate::memory::Memory;
 use crate::swapping::Swapping;
 
-/// The most slots in a CPU's stock.
+/// The size of a batch of slots. A CPU's stock holds at most two batches (`ChargeStocks::put`).
 const STOCK_MAX: u64 = 64;
 
 impl Swapping {
@@ -26,7 +26,8 @@ impl Swapping {
         if slots == 0 {
             return;
         }
-        // A group without a handle must end with its last slot, so none may stay in a stock.
+        // A group without a handle can be forgotten only when no slot is charged to it, so it keeps
+        // none in stock.
         if group.is_abandoned() {
             return group.swapped.uncharge(slots);
         }

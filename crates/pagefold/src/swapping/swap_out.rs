@@ -15,8 +15,9 @@
 //! If a page stays in memory, reclaim puts the page back on its list, and looks at it again later.
 //! In between, reclaim evicts other pages, for example pages of files, as long as there are any.
 //!
-//! The caller must hold no page word, no list and no lock except `room_making`, because swapping
-//! out waits for the device.
+//! Swapping out waits for the device. So the caller must hold no page word (exception: a thread
+//! that moves pages), and no lock that comes below a page in the lock order (`ARCHITECTURE.md`). It
+//! may hold locks under which memory is obtained or given back, such as `room_making`.
 
 use std::ops::ControlFlow;
 
@@ -127,7 +128,7 @@ impl Swapping {
         let outs: ArrayVec<PageOut<'_>, N> = writes.iter().map(|(_, page)| Self::page_out(group, page)).collect();
         let mut slots: ArrayVec<Result<SlotId, SwapOutError>, N> =
             outs.iter().map(|_| Err(SwapOutError::Full)).collect();
-        // The closure does nothing else: it runs under a lock.
+        // The closure only stores the slot, because it runs under a lock.
         self.areas.swap_out(&outs, need, |at, slot| slots[at] = slot);
         group.swapped.written.add(slots.iter().filter(|slot| slot.is_ok()).count() as u64);
         let written = slots.iter().find_map(|slot| slot.ok());

@@ -27,15 +27,14 @@ const REQUESTS_MAX: usize = 64;
 /// way together have fewer bytes than `LARGE_MAX` times the largest request size.
 const LARGE_MAX: usize = 16;
 /// How many requests may fail before a cycle gives up. If a failed request is split into smaller
-/// ones, each of these that fails counts as well. If only some places of the file can't be written,
-/// the limit is high enough for the rest to be written. If the device is gone, the limit is low
-/// enough for calls not to wait long. More requests may fail in all: those that are under way when
-/// the cycle gives up.
+/// ones, each of these that fails counts as well. The limit is so high that the rest of the file is
+/// still written if only some places can't be, and so low that calls don't wait long if the device
+/// is gone. Requests that are under way when the cycle gives up may fail beyond this limit.
 const FAILURES_MAX: u32 = 128;
 /// A cycle consists of stages, each of which ends with a sync (but see B7 of `writeback`). A stage
 /// ends once 1/`STAGES` of the pages that were unclean when the cycle began have been written.
 const STAGES: u64 = 8;
-/// The bounds of that number of pages.
+/// The bounds of the number of pages in a stage.
 const STAGE_PAGES: std::ops::RangeInclusive<u64> = 256..=4096;
 /// A full cycle ends stages only while it has settled fewer than `SETTLED_MAX` × the pages that
 /// were unclean when it began (B5).
@@ -92,7 +91,7 @@ pub(crate) struct Cycle<'a> {
 /// A run whose request has completed.
 struct Answer {
     run: HeldRun,
-    /// The device was given a copy of it.
+    /// The device was given copies of the run's pages, not their frames.
     is_copied: bool,
     result: Result<usize, IoError>,
 }
@@ -301,8 +300,8 @@ impl<'a> Cycle<'a> {
     /// cycle syncs only if the file has a handle again and the process isn't exiting (B7).
     fn end_stage(&mut self, before: Option<u64>) -> Result<(), IoError> {
         if self.kind != Kind::Farewell || self.file.is_wanted() {
-            // Counted as progress, so that the device doesn't count as stalled before the sync has
-            // had its full time, even if the stage began long ago and wrote nothing.
+            // The beginning of the sync counts as progress. Otherwise, if no write has completed
+            // for long, the device would count as stalled before the sync has had its full time.
             self.file.device().into_iter().for_each(|device| device.under_way.progressed());
             let synced = failing_if_it_panics(|| uninterrupted(|| self.writer.sync()));
             self.file.cycle_was_answered();

@@ -364,7 +364,8 @@ impl Handle {
         // Acquire pairs with the Release in `take_over_cut`: if a truncation is counted by now,
         // this thread also sees the length that was adopted then, or a later one.
         let cuts = file.cuts.load(Ordering::Acquire);
-        // Declared before `loading`, so it is dropped after it: once the load is over.
+        // Declared before `loading`, so that `lone` is dropped after `loading`, when the load is
+        // over.
         let lone = file.load_without_device();
         let loading = match file.map.begin_load(page) {
             BeginLoad::Begun(loading) => loading,

@@ -43,12 +43,12 @@
 //!   If a sync fails, all pages written since the last successful sync become dirty again, even
 //!   those whose requests were under way during the failed sync. The failure may concern any of
 //!   them, and the system may not report it again at the next sync.
-//! - B5. Every cycle ends. A sweep ends after half a second. A cycle for a file whose last handle
-//!   was dropped ends when the file is opened again. A full cycle could go on for as long as
-//!   writers make pages dirty ahead of it. So once a full cycle has settled three times as many
-//!   pages as were unclean when it began, the rest of the cycle is a single stage. From then on no
-//!   page of the file becomes clean before the cycle's end. So dirty pages accumulate, writers are
-//!   soon stopped (`dirty`), and the cycle reaches its end.
+//! - B5. Every cycle ends. A sweep ends after half a second. A farewell cycle for a file without a
+//!   handle meets no new dirty pages, and ends early if the file is opened again. A full cycle
+//!   could go on for as long as writers make pages dirty ahead of it. So once a full cycle has
+//!   settled three times as many pages as were unclean when it began, the rest of the cycle is a
+//!   single stage. From then on no page of the file becomes clean before the cycle's end. So dirty
+//!   pages accumulate, writers are soon stopped (`dirty`), and the cycle reaches its end.
 //!
 //!   If writers are as fast as the disk, a full cycle settles only about twice as many pages as
 //!   were unclean when it began. While the cycle writes `n` pages, writers make another `n` dirty.
@@ -58,7 +58,8 @@
 //!   would bring the truncated bytes back. If the system knows the file's length without asking a
 //!   device or a server, the cycle checks the length again before it submits further requests.
 //!   Requests that are under way at that time may still write past the new end. If the system would
-//!   have to ask, the cycle doesn't check again, so its later requests may do so, too.
+//!   have to ask, the cycle doesn't check again, so its later requests may write past the new end
+//!   as well.
 //!
 //! - B7. When a file's last handle is dropped, its dirty pages are written but not synced. The
 //!   operating system then has the bytes, as after `write` and `close`. The pages then count as
@@ -138,7 +139,8 @@ impl FileState {
         let mut turn = self.writeback.pause();
         let result = self.cycle(Course::of(pages), Kind::Full).2;
         if result.is_err() {
-            turn.round = None; // A round without a failure would prove that the file can be written.
+            // Only a round without a failure proves that the file can be written again.
+            turn.round = None;
         }
         result
     }

@@ -38,8 +38,8 @@ impl Chunk {
     pub(super) const ABSENT: Self =
         Self { list: List::Absent, next: None, free: END, free_len: 0, content: Content { pages: 0, bytes: 0 } };
 
-    /// Allocates the links, and puts all blocks into the chain of free blocks. Returns false if
-    /// there is no memory for the links, where a plain allocation would abort the process.
+    /// Allocates the links, and puts all blocks into the chain of free blocks. Returns false,
+    /// rather than aborting the process, if there is no memory for the links.
     pub(super) fn become_empty(&mut self) -> bool {
         let following = |block: usize| if block + 1 < BLOCKS { block as u16 + 1 } else { END };
         let mut links = Vec::new();

@@ -15,7 +15,7 @@ pub(super) const LIBRARY_STORE_MIN: usize = 64;
 /// Copies the `len` bytes at `from + offset` to `to`. The address and the offset are separate
 /// arguments because a load instruction adds them for free.
 ///
-/// From 9 to 128 bytes are copied by two runs of moves: one begins at the first byte, the other
+/// A copy of 9 to 128 bytes consists of two runs of moves: one begins at the first byte, the other
 /// ends at the last byte. The two runs meet or overlap.
 ///
 /// # Safety

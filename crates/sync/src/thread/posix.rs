@@ -20,8 +20,8 @@ const STACK: usize = 2 << 20;
 
 /// A handle of a thread. If it is dropped without `join`, the thread is detached.
 ///
-/// A forked child doesn't have its parent's threads, but its own threads may get their ids. So in
-/// a child, an inherited handle neither joins nor detaches a thread.
+/// A forked child doesn't have its parent's threads, but the child's own threads may get the same
+/// ids. So in a child, an inherited handle neither joins nor detaches a thread.
 pub struct JoinHandle<T> {
     /// `None` after `join`.
     id: Option<Id>,
@@ -114,7 +114,7 @@ impl<T> JoinHandle<T> {
     /// # Panics
     /// If a thread joins itself, which would be a deadlock.
     pub fn join(mut self) -> Result<T, Box<dyn Any + Send>> {
-        let Some(Id(id)) = self.take_id() else { return Err(Box::new("the thread is a forked child's parent's")) };
+        let Some(Id(id)) = self.take_id() else { return Err(Box::new("the thread is one of the parent process")) };
         // SAFETY: the thread is this process's, and was neither joined nor detached.
         let code = unsafe { libc::pthread_join(id, std::ptr::null_mut()) };
         assert_eq!(code, 0, "a thread that can't be joined: {}", io::Error::from_raw_os_error(code));

@@ -154,7 +154,7 @@ impl<F: DiskFile> SimulatedQueue<F> {
             }
             drop(state);
             if catch_unwind(AssertUnwindSafe(|| self.answer_next())).is_err() {
-                tracing::error!("what was to be done after a read or write panicked");
+                tracing::error!("the completion of a read or write panicked");
             }
         }
     }

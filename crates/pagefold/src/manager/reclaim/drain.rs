@@ -91,9 +91,9 @@ impl Manager {
     /// stock of memory that later drains need.
     ///
     /// The same applies while a thread changes a page of an extent, or keeps a guard for changing
-    /// it. But a user may keep such a guard for ever, so the drain waits only shortly: for at most
-    /// `HELD_WAIT` if it has evicted nothing yet, otherwise for `DRAIN_ATTEMPTS` pauses. An extent
-    /// with such a page is chosen last.
+    /// it. But a user may keep such a guard for ever, so the drain doesn't wait long: for at most
+    /// `HELD_WAIT` if it has evicted nothing yet, otherwise until it has made `DRAIN_ATTEMPTS`
+    /// attempts. An extent with such a page is chosen last.
     fn drain_pausing(
         &self,
         wanted: usize,
@@ -246,7 +246,8 @@ impl Manager {
         });
     }
 
-    /// Returns whether the frame has a page that reclaim wouldn't evict next.
+    /// Returns whether the frame has a page that reclaim wouldn't evict next: a listed page that
+    /// has a known interval, or that was used since reclaim last looked at it.
     pub(super) fn is_worth_moving(&self, frame: FrameId) -> bool {
         let rank = Rank::of(&self.memory.frames, frame);
         !rank.is_unlisted()

@@ -258,7 +258,8 @@ impl Manager {
                 .any(gives)
     }
 
-    /// Returns the need for a page of this group.
+    /// Returns what reclaim is told if this group needs a page: [`For::First`] if the group has
+    /// hardly any pages, otherwise [`For::Group`].
     pub(crate) fn page_for<'a>(&self, group: &'a GroupState) -> For<'a> {
         let few = |pages: u64| pages < PAGES_MIN;
         // Most often the group has enough pages on its lists. If not, the number of pages charged

@@ -63,9 +63,9 @@ impl RoomsMade {
     }
 }
 
-/// A charge that takes what room there is, each time that there is some. If it waited until there
-/// is room for all of it, other threads could take the room that one extent leaves before the next
-/// extent is given back. Then all extents might be drained over and over.
+/// A large charge that is made in parts: each attempt charges as much as there is room for. If it
+/// waited until there is room for all of it, other threads could take the room that one extent
+/// leaves before the next extent is given back. Then all extents might be drained over and over.
 struct ChargeInParts {
     /// The bytes that aren't charged yet.
     missing: u64,
@@ -288,7 +288,8 @@ impl Manager {
         // such an area accepts no new pages.
         while self.give_way(&mut busy) {}
         self.memory.groups.budget_changed(size.0 / self.memory.frames.page_size() as u64);
-        // Charges that CPUs have in stock are used before a page has to go.
+        // Uncharges what CPUs have in stock, so that no page has to go for charges that no page
+        // uses.
         self.memory.drain_charges(None);
         Ok(())
     }
