@@ -186,8 +186,11 @@ pub(crate) struct ReplayArgs {
     #[arg(conflicts_with_all = ["file", "groups", "sync_every", "allow_writes", "temp_dir"])]
     pub(crate) anonymous: bool,
 
-    /// Swap areas for --anonymous: a list of FILE:SIZE, each a new file without a name. FILE may
-    /// also be a directory, or `memory`
+    /// Swap areas for --anonymous: a list of FILE:SIZE. Each area is a new file without a name, in
+    /// the directory of FILE
+    ///
+    /// FILE is that directory, or a name in it that isn't in use; no file gets this name.
+    /// `memory:SIZE` keeps pages in memory outside the budget.
     ///
     /// `compressed:SIZE` keeps compressed pages in memory, in up to SIZE of the budget. It is
     /// filled before the other swap areas. A page that doesn't shrink to at most three quarters of

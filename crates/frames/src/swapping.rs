@@ -46,12 +46,12 @@
 //!           word(P) ≠ w: end_hold(DIRTY)              Q is DIRTY, its word isn't WRITTEN: never written back, never evicted
 //!   ```
 //!   A page whose word isn't *written* is `CLEAN`, so the swapper needn't check its state.
-//! - W6. The swapper removes a written page from its chunk's count of written words (C4 of
-//!   `chunks`) before it makes the word *swapped*. From that moment on, the frozen frame no longer
-//!   protects the word, because a remover of a swapped page looks only at the word. So before the
-//!   swapper's next step, a remover may make the word vacant, and the page's map may be dropped and
-//!   its chunk given back. If the swapper removed the page from the count only then, it would
-//!   change the state of a chunk that is absent, or that another map uses.
+//! - W6. For a written page, the swapper first removes the page from its chunk's count of written
+//!   words (C4 of `chunks`), and then makes the word *swapped*. The order matters. While the word
+//!   names the frozen frame, no remover can remove the page. Once the word is *swapped*, a remover
+//!   looks only at the word, and may make it vacant at once. Then the page's map may be dropped and
+//!   its chunk given back. If the swapper decremented the count after this, it would change the
+//!   state of a chunk that is absent, or that another map uses.
 
 use sync::SharedBytes;
 use sync::atomic::Ordering;

@@ -48,8 +48,8 @@ pub(crate) struct Block {
     /// Incremented with every write of more than a few lines. Such a write invalidates the states
     /// of single lines.
     pub(crate) filled: u32,
-    /// The core that made that write. `NOBODY` if the bytes are in memory instead, for example
-    /// because a device wrote them, or a core bypassed the caches.
+    /// The core that made the last such write; its caches have the lines. `NOBODY` if memory has
+    /// the lines: for example, a device wrote them, or a core wrote them past its caches.
     pub(crate) filled_by: u16,
     /// The core that wrote the block last. Its caches have the bytes, unless they evicted the
     /// block.

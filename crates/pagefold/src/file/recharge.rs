@@ -72,9 +72,10 @@ pub(crate) fn movable(
     file.map.pages_in_memory(pages).filter(is_movable).count() as u64
 }
 
-/// Charges those of a file's `pages` that are in memory to `to`. If `from` is set, moves only
-/// pages that are charged to that group. Skips pages that are dirty or in use. Reclaims
-/// nothing: see [`make_place`]. Returns the number of pages that moved.
+/// Moves the charges of a file's `pages` to the group `to`. Moves only pages that are in memory
+/// and, if `from` is set, only pages that are charged to that group. Skips pages that are dirty or
+/// in use. Reclaims nothing: the caller makes room first ([`make_place`]). Returns the number of
+/// pages that moved.
 ///
 /// # Errors
 /// [`Error::LimitReached`]; the pages that moved before the error stay charged to `to`.

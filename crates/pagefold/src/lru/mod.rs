@@ -20,11 +20,12 @@
 //! - **young** absorbs the uses that come in a burst with the load, such as several small reads of
 //!   one page in a row. When a page leaves young, its uses are forgotten. So in a scan, which uses
 //!   each page in one burst only, no use counts.
-//! - **window**: its length depends on what a place in the window saves, compared with a place in
-//!   main (`window`). In a long window, a use shows that the page is used repeatedly. So the page
-//!   challenges a page of main when it reaches the end. In a window of little more than a hundredth
-//!   of the pages, all uses may belong to one burst. So a page that was used there is evicted all
-//!   the same. If it comes back, it challenges a page of main then.
+//! - **window**: reclaim adjusts its length. To do so, it compares the loads that one more place
+//!   would save in the window with those that a place in main saves (`window`). In a long window, a
+//!   use shows that the page is used repeatedly. So when a used page reaches the end of a long
+//!   window, it challenges a page of main. In a short window (at most a fiftieth of the pages), all
+//!   uses may belong to one burst. So a page is evicted at the end of a short window even if it was
+//!   used there. If the page is loaded again later, it challenges a page of main.
 //! - **main** gets the pages that came back, or were used in the window, as long as it has room.
 //!   Once main is full, a page gets in only if it wins a *challenge*.
 //! - **challenge**: the page is compared with up to two pages from the end of main. A page of main

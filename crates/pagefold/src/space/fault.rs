@@ -348,8 +348,8 @@ impl SpaceState {
         exchange.into_iter().for_each(|exchange| self.manager().undo_exchange(exchange));
     }
 
-    /// Translates the outcome of a load. Either another thread loaded the page and this thread
-    /// waited for it, or this thread's own load has failed.
+    /// Turns the outcome of a load into the result of a fault. The load was made by another thread,
+    /// and this thread waited for it; or this thread made the load, and it failed.
     ///
     /// Returns false if the load succeeded or was abandoned; the caller then looks at the page
     /// again. Returns an error if the load failed. Never returns true. `entry` is called only for

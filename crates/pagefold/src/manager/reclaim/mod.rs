@@ -309,9 +309,9 @@ impl Manager {
         Pass::default()
     }
 
-    /// Runs one pass over a stripe's lists that frees up to about `wanted` pages. If all of the
-    /// group's pages were looked at before and none could be freed, the pass also evicts pages that
-    /// are in use.
+    /// Runs one pass over a stripe's lists. The pass frees up to about `wanted` pages. If earlier
+    /// passes looked at all of the group's pages and freed none, this pass evicts even pages that
+    /// were used since reclaim last looked at them. Pinned pages stay.
     fn pass(&self, group: &GroupState, stripe: &Stripe, wanted: usize, need: Whose) -> Pass {
         let frames = &*self.memory.frames;
         let insist = group.walk.insists(|| group.lists.len());
