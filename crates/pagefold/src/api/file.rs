@@ -73,7 +73,7 @@ pub struct File {
 impl File {
     pub(crate) fn open(group: &Group, path: &Path, access: Access) -> Result<Self, Error> {
         let manager = group.manager();
-        manager.refuse_child()?;
+        manager.memory.refuse_child()?;
         let (hits, place) = Hits::at_hand();
         let bytes = Handle::bytes() + place.bytes();
         let charge = manager.hold_metadata(bytes)?;
@@ -380,7 +380,7 @@ impl File {
     /// recharged. [`Error::OtherPagefold`].
     pub fn charge_to(&self, range: Range<u64>, group: &Group) -> Result<u64, Error> {
         let file = &*self.handle.file;
-        file.manager.refuse_child()?;
+        file.manager.memory.refuse_child()?;
         group.check_manager(&file.manager)?;
         let pages = range.start >> file.page_shift()..range.end.min(self.len()).div_ceil(file.page_bytes());
         let manager = &file.manager;

@@ -9,7 +9,7 @@ use crate::file::recharge;
 use crate::group::state::{GROUP_BYTES, GroupState};
 use crate::manager::Manager;
 use crate::manager::group_handle::GroupHandle;
-use crate::manager::take_frame::Landings;
+use crate::memory::waits::Landings;
 use crate::size::{IntoSize, Size, SizeError};
 use crate::stats::GroupStats;
 
@@ -59,7 +59,7 @@ impl Pagefold {
     /// ```
     #[must_use]
     pub fn find_group(&self, name: &str) -> Option<Group> {
-        self.manager().refuse_child().ok()?;
+        self.manager().memory.refuse_child().ok()?;
         let state = self.manager().memory.groups.named(name)?;
         Some(Group::of(GroupHandle::of(&state)?, self.clone()))
     }
@@ -67,7 +67,7 @@ impl Pagefold {
     /// Returns all groups that are in use, in no particular order.
     #[must_use]
     pub fn groups(&self) -> Vec<Group> {
-        if self.manager().refuse_child().is_err() {
+        if self.manager().memory.refuse_child().is_err() {
             return Vec::new();
         }
         let handles = self.manager().memory.groups.all().into_iter().filter_map(|state| GroupHandle::of(&state));
@@ -218,7 +218,7 @@ impl Group {
     /// A limit that isn't a size, or is too small for a few pages.
     pub fn set_max(&self, size: impl IntoSize) -> Result<(), Error> {
         let manager = self.manager();
-        manager.refuse_child()?;
+        manager.memory.refuse_child()?;
         let max = pages_of(size.into_size()?, manager.memory.frames.page_size())?;
         self.state().set_max(max);
         manager.memory.drain_entries();
@@ -236,7 +236,7 @@ impl Group {
             let of_parts = manager.reclaim_all_idle_parts(self.state(), beyond as u64);
             if of_parts > 0 || manager.reclaim_group(self.state(), beyond) > 0 {
                 clean.progressed();
-            } else if !clean.wait() && !manager.await_landings(Some(self.state()), &mut awaited) {
+            } else if !clean.wait() && !manager.memory.await_landings(Some(self.state()), &mut awaited) {
                 return Ok(());
             }
         }
@@ -249,7 +249,7 @@ impl Group {
     /// # Errors
     /// A limit that isn't a size.
     pub fn set_swap_max(&self, size: impl IntoSize) -> Result<(), Error> {
-        self.manager().refuse_child()?;
+        self.manager().memory.refuse_child()?;
         let pages = size.into_size()?.0 / self.page_size();
         // Slots in CPUs' stocks aren't in use.
         self.manager().swapping.drain_charges(&self.manager().memory, Some(self.state().id));
@@ -267,7 +267,7 @@ impl Group {
     /// [`charge_to`]: crate::File::charge_to
     pub fn hand_over(&self, to: &Self) -> Result<u64, Error> {
         let manager = self.manager();
-        manager.refuse_child()?;
+        manager.memory.refuse_child()?;
         to.check_manager(manager)?;
         if self.state().id == to.state().id {
             return Ok(0);

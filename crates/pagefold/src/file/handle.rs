@@ -117,14 +117,14 @@ impl Handle {
     /// # Errors
     /// [`Error::ReadOnly`].
     pub(crate) fn check_writable(&self) -> Result<(), Error> {
-        self.file.manager.refuse_child()?;
+        self.file.manager.memory.refuse_child()?;
         if self.writable { Ok(()) } else { Err(Error::ReadOnly { path: self.file.path.clone() }) }
     }
 
     /// Writes back `pages`, or all pages if `pages` is `None`, and makes them durable. This
     /// includes what was written through other handles.
     pub(crate) fn sync(&self, pages: Option<Range<u64>>) -> Result<(), Error> {
-        self.file.manager.refuse_child()?;
+        self.file.manager.memory.refuse_child()?;
         // Adopts a truncation before the errand, not in it: the errand runs a cycle, and a cycle
         // never waits for `extension` (WATCH-3).
         self.file.notice_cut();

@@ -25,8 +25,8 @@ use crate::lru::admission::History;
 use crate::lru::batch::{Batch, Leftovers};
 use crate::lru::rank::Rank;
 use crate::manager::Manager;
-use crate::manager::take_frame::Landings;
 use crate::memory::charges::Charge;
+use crate::memory::waits::Landings;
 
 /// What became of a page that should change its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +87,9 @@ pub(crate) fn recharge(
     to: &GroupState,
 ) -> Result<u64, Error> {
     let mut landings = Landings::default();
-    recharge_pausing(manager, file, pages, from, to, &mut |group| manager.await_landings(Some(group), &mut landings))
+    recharge_pausing(manager, file, pages, from, to, &mut |group| {
+        manager.memory.await_landings(Some(group), &mut landings)
+    })
 }
 
 /// Does the work of [`recharge`]. `pause` waits a moment for pages of a group
@@ -201,7 +203,7 @@ mod tests {
                 group.lists.put_back(&manager.memory.frames, held, &mut leftovers);
                 manager.memory.settle(group, leftovers);
             }
-            manager.await_landings(Some(group), &mut landings)
+            manager.memory.await_landings(Some(group), &mut landings)
         });
         assert_eq!((moved.unwrap(), pauses), (1, 3));
     }

@@ -15,7 +15,6 @@ pub(crate) mod swap_areas;
 pub(crate) mod take_frame;
 mod warm;
 
-use crate::error::Error;
 use crate::manager::file_io::FileIo;
 use crate::manager::page_owners::SpaceTable;
 use crate::memory::Memory;
@@ -27,11 +26,4 @@ pub(crate) struct Manager {
     pub(crate) file_io: FileIo,
     pub(crate) swapping: Swapping,
     pub(crate) spaces: SpaceTable,
-}
-
-impl Manager {
-    /// Returns [`Error::Forked`] in a forked child process.
-    pub(crate) fn refuse_child(&self) -> Result<(), Error> {
-        if self.memory.frames.forked() { Err(Error::Forked) } else { Ok(()) }
-    }
 }

@@ -36,15 +36,17 @@
 
 use std::any::Any;
 
-use frames::{PAGE_WORDS_SHIFT, TABLE_SHIFT};
+use frames::{PAGE_WORDS_SHIFT, PageMap, TABLE_SHIFT};
 use swap::SlotId;
 use sync::Arc;
-use sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use sync::lock::{OnceBox, OnceCell, RwLock};
 
 use crate::error::Error;
+use crate::group::state::GroupState;
 use crate::manager::numbers::Numbers;
 use crate::manager::warm::WarmFrames;
+use crate::swapping::exchange::Exchange;
 
 /// Page words of a segment, as a power of two.
 pub(crate) const SEGMENT_SHIFT: u32 = 2 * TABLE_SHIFT;
@@ -171,6 +173,20 @@ impl SpaceTable {
         }
     }
 
+    /// Notes that parts of a space's page map have become idle.
+    pub(crate) fn note_idle_parts(&self, group: &GroupState, map: &PageMap) {
+        fence(Ordering::SeqCst); // P3
+        self.add_due(group, map.first_word());
+    }
+
+    /// Adds a page map to those that its group looks at for idle parts (P3 of `manager::parts`), if
+    /// `group` is the group that has the map.
+    pub(crate) fn add_due(&self, group: &GroupState, first_word: u64) {
+        if !self.has_idle(first_word) {
+            group.parts.add_due(first_word, || self.mark_idle(first_word, true));
+        }
+    }
+
     /// Waits until no thread visits the region, and prevents further visits (O1).
     pub(crate) fn forget(&self, first_word: u64) {
         let forgotten = self.place(first_word).map(|place| place.owner.write().take());
@@ -180,6 +196,15 @@ impl SpaceTable {
     /// Brings the page of `word` back into memory and detaches it from its swap slot.
     pub(crate) fn swap_in(&self, word: u64) -> SwapIn {
         self.visit(word, |space, slot| space.swap_in(slot, word)).unwrap_or(SwapIn::Gone)
+    }
+
+    /// Ends an exchange whose incoming page didn't come in. If there is memory, brings the outgoing
+    /// page back.
+    pub(crate) fn undo_exchange(&self, exchange: Exchange<'_>) {
+        // The exchange ends first, because no thread needs to wait for the rest. If the swap-in
+        // fails, the page stays in its slot, which does no harm.
+        let gone = exchange.end();
+        let _ = self.swap_in(gone.number());
     }
 
     /// Moves the page of `word` out of the swap slot `from`. Calls `moved`, which writes the page

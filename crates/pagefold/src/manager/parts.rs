@@ -1,24 +1,7 @@
-//! Charges parts of page maps (chunks of `frames`) to groups. All parts are charged to the budget.
-//! A part that holds page words of a space is also charged to the space's group, which counts it as
-//! metadata (`charge_pages`).
+//! Parts of page maps (chunks of `frames`): charging one with reclaim, and giving idle ones back.
+//! How parts are charged, and what becomes of the charges, is explained in `memory::part_charge`
+//! (P1, P2).
 //!
-//! | | |
-//! |---|---|
-//! | a fault needs a part that isn't there | the part is charged to the group first, without a page word in *loading* (S2 of `space`); the load then makes the part and uses up the charge |
-//! | the part is given back, by any thread | that thread finds the group by the part's first word (`page_owners`), and uncharges the part |
-//! | the part becomes idle | the thread that freed its pages notes the page map (`group::parts`), and a thread of the group that needs a charge gives the part back |
-//! | the space is dropped | its parts are given back before its page maps are dropped, except a part with a page that a leaked guard holds: that part stays charged |
-//!
-//! Two kinds of memory that go with the parts are charged to the budget alone, because spaces of
-//! several groups share them: the system pages that hold the states of parts (`chunks` of
-//! `frames`), and the places of regions (`page_owners`).
-//!
-//! - P1. A group's count of parts (`group::parts`) includes each part that is paid for
-//!   (`frames::Payment`), and each charge that a thread holds for a part that it is about to make.
-//!   So a group that has a part isn't forgotten, and its number isn't reused.
-//! - P2. For its parts, a group is charged ⌈count × size of a part / size of a page⌉ pages. So if a
-//!   page is larger than a part, several parts share a page. A thread charges the page before it
-//!   raises the count, and uncharges it after it has lowered the count.
 //! - P3. A group lists those of its maps that may have idle parts (`group::parts`). While a map is
 //!   listed, its place (`page_owners`) has a mark. The list and the mark change together, under the
 //!   list's lock. A thread that finds a part idle, after it has freed pages of the part or ended a
@@ -44,56 +27,18 @@
 //!   parts when it looks at all maps. It does so when nothing else can be reclaimed, and again
 //!   before a call fails.
 
-use frames::{BeginLoad, MapPart, PageMap, Payment, Unpaid};
+use frames::{MapPart, PageMap};
 use sync::atomic::{Ordering, fence};
 
 use crate::error::Error;
 use crate::group::state::GroupState;
 use crate::manager::Manager;
+use crate::memory::part_charge::PartCharge;
 
 /// The most page maps that are looked at for idle parts before pages are evicted.
 const MAPS_LOOKED_AT: usize = 64;
 
-/// A charge for a part of a page map that isn't there yet. If it is dropped, it is uncharged.
-pub(crate) struct PartCharge<'a> {
-    manager: &'a Manager,
-    group: &'a GroupState,
-}
-
-impl Drop for PartCharge<'_> {
-    fn drop(&mut self) {
-        self.manager.uncharge_part(self.group);
-    }
-}
-
 impl Manager {
-    /// Begins to load a page of a space of `group`, and makes the page's part of the page map if
-    /// the part is missing. Pays for the part with `charge` or, if that is `None`, charges the part
-    /// to the group without reclaim.
-    ///
-    /// # Errors
-    /// If that charge fails. The caller then charges a part by other means, and tries again.
-    #[cold]
-    pub(crate) fn begin_load_and_pay<'a, 'm>(
-        &'a self,
-        group: &'a GroupState,
-        map: &'m PageMap,
-        page: u64,
-        charge: &mut Option<PartCharge<'a>>,
-    ) -> Result<BeginLoad<'m>, Unpaid> {
-        loop {
-            let mut payment = if charge.is_some() { Payment::Made } else { Payment::Due };
-            let begun = map.begin_paid_load(page, &mut payment);
-            if payment == Payment::Due {
-                charge.take().into_iter().for_each(std::mem::forget);
-            }
-            if begun.is_ok() {
-                return begun;
-            }
-            *charge = Some(self.try_charge_part(group).ok_or(Unpaid)?);
-        }
-    }
-
     /// Charges a part to a group, and reclaims if need be, as for a page. The caller has taken
     /// `isolated` pages of the group off their lists. The caller must hold no page word, with one
     /// exception: while it moves pages, it holds the words at the pages' new addresses. Reclaim
@@ -108,90 +53,7 @@ impl Manager {
         isolated: u64,
         is_needed: &dyn Fn() -> bool,
     ) -> Result<PartCharge<'a>, Error> {
-        self.charge_part_by(group, |pages| self.charge_pages_beside(group, pages, isolated, is_needed))
-    }
-
-    fn try_charge_part<'a>(&'a self, group: &'a GroupState) -> Option<PartCharge<'a>> {
-        self.charge_part_by(group, |pages| self.memory.try_charge_pages(group, pages).then_some(()).ok_or(())).ok()
-    }
-
-    /// Charges a part. Calls `charge` to charge the pages that the part needs beyond those that are
-    /// charged for the group's other parts.
-    fn charge_part_by<'a, E>(
-        &'a self,
-        group: &'a GroupState,
-        mut charge: impl FnMut(u64) -> Result<(), E>,
-    ) -> Result<PartCharge<'a>, E> {
-        let mut pages = 0;
-        loop {
-            let parts = group.parts.charged();
-            let needed = self.pages_beside(parts, 1);
-            if needed > pages {
-                match charge(needed - pages) {
-                    Ok(()) => {
-                        group.add_metadata(needed - pages);
-                        pages = needed;
-                    }
-                    // Fails, unless another thread has charged a page that has room for this part.
-                    Err(error) if self.pages_for_parts(group, 1) > pages => {
-                        self.uncharge_pages_of_parts(group, pages);
-                        return Err(error);
-                    }
-                    Err(_) => {}
-                }
-                continue; // That may have taken long.
-            }
-            if group.parts.change(parts, parts + 1) {
-                self.uncharge_pages_of_parts(group, pages - needed);
-                return Ok(PartCharge { manager: self, group });
-            }
-        }
-    }
-
-    /// Uncharges a part. Returns how many pages this uncharges.
-    fn uncharge_part(&self, group: &GroupState) -> u64 {
-        loop {
-            let parts = group.parts.charged();
-            if group.parts.change(parts, parts - 1) {
-                let pages = self.pages_beside(parts - 1, 1);
-                self.uncharge_pages_of_parts(group, pages);
-                return pages;
-            }
-        }
-    }
-
-    fn uncharge_pages_of_parts(&self, group: &GroupState, pages: u64) {
-        if pages > 0 {
-            group.subtract_metadata(pages);
-            self.memory.uncharge_pages(group, pages);
-        }
-    }
-
-    /// Returns how many pages have to be charged to a group for `more` parts beside those that it
-    /// has.
-    pub(crate) fn pages_for_parts(&self, group: &GroupState, more: u64) -> u64 {
-        self.pages_beside(group.parts.charged(), more)
-    }
-
-    fn pages_beside(&self, parts: u64, more: u64) -> u64 {
-        let pages =
-            |parts: u64| (parts * self.memory.frames.map_part_bytes()).div_ceil(self.memory.frames.page_size() as u64);
-        pages(parts + more) - pages(parts)
-    }
-
-    // ---- giving parts back
-
-    /// Notes that parts of a space's page map have become idle.
-    pub(crate) fn note_idle_parts(&self, group: &GroupState, map: &PageMap) {
-        fence(Ordering::SeqCst); // P3
-        self.add_due(group, map.first_word());
-    }
-
-    /// Adds a map to those that the group looks at for idle parts, if the map is the group's.
-    fn add_due(&self, group: &GroupState, first_word: u64) {
-        if !self.spaces.has_idle(first_word) {
-            group.parts.add_due(first_word, || self.spaces.mark_idle(first_word, true));
-        }
+        self.memory.charge_part_by(group, |pages| self.charge_pages_beside(group, pages, isolated, is_needed))
     }
 
     /// Uncharges a part that was paid for and is being given back. `word` is its first word.
@@ -199,7 +61,7 @@ impl Manager {
     fn part_returned(&self, word: u64) -> u64 {
         let group = self.spaces.group_of(word).and_then(|id| self.memory.groups.get(id));
         debug_assert!(group.is_some(), "a group that has a part is forgotten (P1)");
-        group.map_or(0, |group| self.uncharge_part(&group))
+        group.map_or(0, |group| self.memory.uncharge_part(&group))
     }
 
     /// Gives back parts of page maps that have been idle for a while. See [`frames::Frames`].
@@ -266,7 +128,7 @@ impl Manager {
         fence(Ordering::SeqCst); // P3
         let pages = self.give_back_some_parts(first_word, wanted);
         if pages >= wanted {
-            self.add_due(group, first_word); // There may be more.
+            self.spaces.add_due(group, first_word); // There may be more.
         }
         pages
     }
@@ -301,13 +163,13 @@ mod tests {
         let mut taken: Vec<_> = (0..6).map(|_| manager.take_frame(state).unwrap()).collect();
         let mut charges: Vec<_> = (0..16).map(|_| manager.charge_part(state, 0, &|| true).unwrap()).collect();
         assert_eq!((group.charged(), state.parts.charged()), (7 * PAGE, 16));
-        charges.push(manager.try_charge_part(state).unwrap());
+        charges.push(manager.memory.try_charge_part(state).unwrap());
         assert_eq!((group.charged(), state.charged_for_pages()), (8 * PAGE, 6));
         charges.drain(..2); // Of both pages.
         assert_eq!((group.charged(), state.parts.charged()), (7 * PAGE, 15));
         charges.push(manager.charge_part(state, 0, &|| true).unwrap());
         taken.push(manager.take_frame(state).unwrap());
-        assert!(manager.try_charge_part(state).is_none());
+        assert!(manager.memory.try_charge_part(state).is_none());
         assert!(matches!(manager.charge_part(state, 0, &|| true), Err(Error::LimitReached { .. })));
         assert_eq!((group.charged(), state.parts.charged(), state.charged_for_pages()), (8 * PAGE, 16, 7));
         charges.clear();
@@ -325,7 +187,7 @@ mod tests {
         let group = mm.group("small").max(4 * PAGE).build().unwrap();
         let (manager, state) = (group.manager(), group.state());
         let mut first = None;
-        let second = manager.charge_part_by(state, |pages| {
+        let second = manager.memory.charge_part_by(state, |pages| {
             first = manager.charge_part(state, 0, &|| true).ok();
             Err(pages)
         });

@@ -15,7 +15,6 @@ use crate::manager::page_owners::SwapIn;
 use crate::memory::charges::MetadataCharge;
 use crate::memory::lowering::Cost;
 use crate::swapping::area::SwapArea;
-use crate::swapping::exchange::Exchange;
 use crate::swapping::swap_out::SwappedOut;
 
 /// The most extents that are drained in one attempt.
@@ -31,7 +30,7 @@ impl Manager {
 
     /// Does the work of [`add_swap`](Self::add_swap). `stock` fills the stock of a compressed area.
     fn add_swap_and_stock(&self, area: SwapArea, stock: impl FnOnce() -> Result<(), Error>) -> Result<u32, Error> {
-        self.refuse_child()?;
+        self.memory.refuse_child()?;
         let options = area.options;
         let source = area.source(&self.memory.frames)?;
         let is_compressed = matches!(source, Source::Compressed { .. });
@@ -58,7 +57,7 @@ impl Manager {
     }
 
     pub(crate) fn remove_swap(&self, number: u32) -> Result<(), Error> {
-        self.refuse_child()?;
+        self.memory.refuse_child()?;
         self.was_removed(self.swapping.areas.remove(number, self)).map_err(Error::from)
     }
 
@@ -111,15 +110,6 @@ impl Manager {
     ) -> SwappedOut<'a, N> {
         self.swapping.areas.spill(self);
         self.swapping.swap_out(&self.memory, group, pages, need, now)
-    }
-
-    /// Ends an exchange whose incoming page didn't come in. If there is memory, brings the outgoing
-    /// page back.
-    pub(crate) fn undo_exchange(&self, exchange: Exchange<'_>) {
-        // The exchange ends first, because no thread needs to wait for the rest. If the swap-in
-        // fails, the page stays in its slot, which does no harm.
-        let gone = exchange.end();
-        let _ = self.spaces.swap_in(gone.number());
     }
 }
 

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::group::state::GroupState;
 use crate::lru::window::step;
 use crate::manager::Manager;
-use crate::memory::charges::ChargedFrame;
+use crate::memory::charges::{ChargedFrame, Short};
 use crate::memory::lowering::MAPS_BATCH;
 use crate::size::Size;
 
@@ -105,7 +105,7 @@ impl Manager {
             }
             // Even if nothing is in flight any more, another attempt follows: a page may have
             // arrived just after the last look.
-            let awaited = soon || unclean || self.in_flight_beside(whose, (group, isolated));
+            let awaited = soon || unclean || self.memory.in_flight_beside(whose, (group, isolated));
             if awaited {
                 failed_for_good = 0;
             } else if !more_stock_is_due {
@@ -170,30 +170,7 @@ impl Manager {
             // change.
             self.keep_reserves(group);
         }
-        self.frames_of_reserve(group, wanted, give)
-    }
-
-    /// Takes frames like `try_frames`, but doesn't refill the reserves.
-    pub(crate) fn frames_of_reserve<'a>(
-        &'a self,
-        group: &'a GroupState,
-        wanted: usize,
-        mut give: impl FnMut(ChargedFrame<'a>),
-    ) -> Result<(), Short> {
-        if self.has_to_give_first(group) {
-            return Err(Short::Share);
-        }
-        let charged = self.memory.charge(group, wanted as u64);
-        let give = |frame| give(ChargedFrame::new(&self.memory, group, frame));
-        let got = self.memory.frames.allocate_each(charged as usize, give) as u64;
-        if got < charged {
-            self.memory.uncharge(group, charged - got);
-        }
-        match (charged, got) {
-            (0, _) => Err(Short::Charge),
-            (_, 0) => Err(Short::Frames),
-            _ => Ok(()),
-        }
+        self.memory.frames_of_reserve(group, wanted, give)
     }
 
     /// Reclaims some of the resource that is short. Returns the number of pages. The caller has
@@ -201,7 +178,7 @@ impl Manager {
     fn reclaim_for(&self, group: &GroupState, short: Short, wanted: usize) -> usize {
         match short {
             Short::Charge => self.reclaim_group(group, wanted),
-            Short::Frames | Short::Share => self.reclaim_any(self.page_for(group), wanted),
+            Short::Frames | Short::Share => self.reclaim_any(self.memory.page_for(group), wanted),
         }
     }
 
@@ -209,25 +186,7 @@ impl Manager {
     pub(crate) fn may_find_room(&self, group: &GroupState) -> bool {
         self.memory.drain_entries();
         let whose = (group.charged() >= group.max()).then_some(group);
-        self.ask_for_clean(whose) || self.in_flight(None)
-    }
-
-    /// Returns whether pages of `group`, or of any group, are being loaded, or are being looked at
-    /// by reclaim. Such pages may become evictable without further action.
-    pub(crate) fn in_flight(&self, group: Option<&GroupState>) -> bool {
-        let some = |group: &GroupState| self.has_in_flight(group, 0);
-        group.map_or_else(|| self.memory.groups.any(some), some)
-    }
-
-    /// Like [`in_flight`](Self::in_flight), but doesn't count the pages that this thread itself has
-    /// taken off their lists: `own.1` pages of the group `own.0`.
-    fn in_flight_beside(&self, group: Option<&GroupState>, own: (&GroupState, u64)) -> bool {
-        let some = |group: &GroupState| self.has_in_flight(group, if group.id == own.0.id { own.1 } else { 0 });
-        group.map_or_else(|| self.memory.groups.any(some), some)
-    }
-
-    fn has_in_flight(&self, group: &GroupState, beside: u64) -> bool {
-        self.memory.pages_of(group) > group.lists.len() as u64 + group.anonymous() + beside
+        self.ask_for_clean(whose) || self.memory.in_flight(None)
     }
 
     pub(crate) fn limit_reached(&self, group: &GroupState) -> Error {
@@ -264,46 +223,6 @@ impl Manager {
         }
         Ok(())
     }
-
-    /// Returns whether the caller, which has found no page to evict, should search again. It should
-    /// in two cases:
-    /// - Pages of `group`, or of any group, are in flight, so they can't be evicted yet. This
-    ///   function then first waits for a millisecond, at most [`LANDING_TURNS`] times.
-    /// - Pages were in flight at the previous call: they may have arrived just after the caller's
-    ///   search.
-    pub(crate) fn await_landings(&self, group: Option<&GroupState>, landings: &mut Landings) -> bool {
-        self.await_landings_if(landings, || self.in_flight(group))
-    }
-
-    /// Does the work of [`await_landings`](Self::await_landings). `are` returns whether pages are
-    /// in flight.
-    pub(crate) fn await_landings_if(&self, landings: &mut Landings, are: impl FnOnce() -> bool) -> bool {
-        self.memory.drain_entries();
-        let are = landings.turns < LANDING_TURNS && are();
-        if are {
-            landings.turns += 1;
-            sleep(Duration::from_millis(1));
-        }
-        std::mem::replace(&mut landings.were, are) || are
-    }
-}
-
-/// The most times that `await_landings` waits for pages in flight during one call of its caller.
-/// Each time takes a millisecond, besides the time of the caller's own attempts.
-const LANDING_TURNS: u32 = 200;
-
-/// The state of a call that may wait for pages in flight.
-#[derive(Debug)]
-pub(crate) struct Landings {
-    turns: u32,
-    /// Pages may have been in flight during the caller's last look.
-    were: bool,
-}
-
-impl Default for Landings {
-    fn default() -> Self {
-        Self { turns: 0, were: true }
-    }
 }
 
 /// What a caller can offer when nothing can be reclaimed.
@@ -318,15 +237,4 @@ pub(crate) enum Otherwise<'a> {
     },
     /// No frame, and the caller no longer needs one.
     Over,
-}
-
-/// Why there is no frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Short {
-    /// The group's limit is reached.
-    Charge,
-    /// All frames are in use.
-    Frames,
-    /// The free frames belong to other groups ([`Manager::has_to_give_first`]).
-    Share,
 }

@@ -100,6 +100,30 @@ impl Memory {
         true
     }
 
+    /// Charges up to `wanted` pages to `group`, and takes free frames for them, without reclaim. If
+    /// there is no frame at all, returns what was short.
+    pub(crate) fn frames_of_reserve<'a>(
+        &'a self,
+        group: &'a GroupState,
+        wanted: usize,
+        mut give: impl FnMut(ChargedFrame<'a>),
+    ) -> Result<(), Short> {
+        if self.has_to_give_first(group) {
+            return Err(Short::Share);
+        }
+        let charged = self.charge(group, wanted as u64);
+        let give = |frame| give(ChargedFrame::new(self, group, frame));
+        let got = self.frames.allocate_each(charged as usize, give) as u64;
+        if got < charged {
+            self.uncharge(group, charged - got);
+        }
+        match (charged, got) {
+            (0, _) => Err(Short::Charge),
+            (_, 0) => Err(Short::Frames),
+            _ => Ok(()),
+        }
+    }
+
     /// Uncharges pages that [`charge_pages`](Self::charge_pages) charged.
     pub(crate) fn uncharge_pages(&self, group: &GroupState, pages: u64) {
         if pages > 0 {
@@ -107,6 +131,17 @@ impl Memory {
             self.uncharge(group, pages);
         }
     }
+}
+
+/// Why there is no frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Short {
+    /// The group's limit is reached.
+    Charge,
+    /// All frames are in use.
+    Frames,
+    /// The free frames belong to other groups ([`Memory::has_to_give_first`]).
+    Share,
 }
 
 /// The charge of one page. If it is dropped, the page is uncharged.

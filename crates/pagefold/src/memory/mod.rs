@@ -6,7 +6,10 @@ pub(crate) mod doorbell;
 pub(crate) mod eviction;
 pub(crate) mod listing;
 pub(crate) mod lowering;
+pub(crate) mod part_charge;
 pub(crate) mod ranking;
+pub(crate) mod shares;
+pub(crate) mod waits;
 
 use frames::Frames;
 use sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +17,7 @@ use sync::lock::Mutex;
 use sync::time::Instant;
 use sync::{Arc, CachePadded};
 
+use crate::error::Error;
 use crate::group::reserve::{Shortage, beside_reserve};
 use crate::group::state::GroupState;
 use crate::group::stocks::ChargeStocks;
@@ -66,6 +70,11 @@ impl Memory {
             zeros: vec![0; frames.page_size()].into(),
             frames: Arc::new(frames),
         }
+    }
+
+    /// Returns [`Error::Forked`] in a forked child process.
+    pub(crate) fn refuse_child(&self) -> Result<(), Error> {
+        if self.frames.forked() { Err(Error::Forked) } else { Ok(()) }
     }
 
     /// Returns whether anonymous pages can leave memory: whether there are swap areas.

@@ -23,7 +23,7 @@
 //!   by looking at the pages.
 //! - R4. While frames are short, a group gets no free frame if two things hold: none of its own
 //!   pages can be evicted, and by R1 no other group can give it any. The frames that are free then
-//!   were freed by other groups for their own use (`Manager::has_to_give_first`).
+//!   were freed by other groups for their own use (`Memory::has_to_give_first`).
 //! - R5. Some pages are freed in advance, before any group needs them. These pages come only from
 //!   groups whose share is close to the largest. So a small group gives up pages only for its own
 //!   use. There is one exception. A group with hardly any pages but many page words of pages in

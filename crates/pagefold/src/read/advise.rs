@@ -16,7 +16,7 @@ use crate::read_ahead::advice::Advice;
 impl Handle {
     /// Implements [`File::advise`](crate::File::advise).
     pub(crate) fn advise(&self, range: Range<u64>, advice: Advice) -> Result<(), Error> {
-        self.file.manager.refuse_child()?;
+        self.file.manager.memory.refuse_child()?;
         let shift = self.file.page_shift();
         let end = range.end.min(self.file.len());
         let pages = range.start >> shift..end.div_ceil(1 << shift);

@@ -153,7 +153,7 @@ impl Handle {
     /// meanwhile, the length that Pagefold knows would include them.
     fn read_beyond(&self, at: u64, into: &mut [u8]) -> Result<Beyond, Error> {
         let file = &*self.file;
-        file.manager.refuse_child()?;
+        file.manager.memory.refuse_child()?;
         if at < file.len() {
             return Ok(Beyond::Grown);
         }
@@ -274,7 +274,7 @@ impl Handle {
     /// Does the work of [`File::try_page_at`](crate::File::try_page_at) for a page that isn't hot.
     #[cold]
     pub(crate) fn try_pin_page(&self, page: u64) -> Option<(PinnedFrame<'_>, usize)> {
-        self.file.manager.refuse_child().ok()?;
+        self.file.manager.memory.refuse_child().ok()?;
         let mut ahead = Ahead::No;
         let frame = self.file.map.pin_first(page, &mut ahead).ok()??;
         if ahead == Ahead::Marked {

@@ -505,7 +505,7 @@ impl<'a> PageFuture<'a> {
     /// Polls the future.
     pub(crate) fn poll_found(&mut self, context: &mut Context<'_>) -> Poll<Result<Found<'a>, Error>> {
         let (handle, waker) = (self.handle, context.waker());
-        handle.file.manager.refuse_child()?;
+        handle.file.manager.memory.refuse_child()?;
         let start = self.page.checked_mul(handle.file.page_bytes());
         let start = start.ok_or_else(|| handle.past_end(u64::MAX, 1))?;
         loop {

@@ -100,7 +100,7 @@ impl Space {
 
 impl SpaceState {
     fn discard(&self, pages: Pages) -> Result<(), Error> {
-        self.manager().refuse_child()?;
+        self.manager().memory.refuse_child()?;
         let _guard = self.lock(pages);
         self.check_mapped(pages)?;
         self.discard_pages(pages)
@@ -120,7 +120,7 @@ impl SpaceState {
     /// Calls `visit` for each run of a file's pages in `pages`, with the run's mapping and the
     /// run's bytes in the file. All of `pages` must be mapped. No lock is held during `visit`.
     fn each_file(&self, pages: Pages, visit: impl Fn(&Mapped, Range<u64>) -> Result<(), Error>) -> Result<(), Error> {
-        self.manager().refuse_child()?;
+        self.manager().memory.refuse_child()?;
         let mut rest = Some(pages);
         while let Some(pages) = rest {
             // A bounded number at a time, because there may be any number of runs.
@@ -143,7 +143,7 @@ impl SpaceState {
 
     /// Brings a page into memory.
     fn populate(&self, page: u64) -> Result<(), Error> {
-        self.manager().refuse_child()?;
+        self.manager().memory.refuse_child()?;
         let mut backoff = Backoff::new();
         loop {
             let (entry, region) = self.index.look(page);

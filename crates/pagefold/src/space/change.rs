@@ -93,7 +93,7 @@ impl SpaceState {
 
     /// Maps pages. Returns false, with nothing changed, if some of them are mapped already.
     pub(super) fn map_pages(&self, pages: Pages, entry: Entry) -> Result<bool, Error> {
-        self.manager().refuse_child()?;
+        self.manager().memory.refuse_child()?;
         let _guard = self.lock(pages);
         if !self.is_free(pages) {
             return Ok(false);
@@ -146,7 +146,7 @@ impl SpaceState {
 
     /// Unmaps mapped pages, and frees their own memory.
     pub(super) fn unmap_pages(&self, pages: Pages) -> Result<(), Error> {
-        self.manager().refuse_child()?;
+        self.manager().memory.refuse_child()?;
         self.addresses.prepare_to_give(self.index.account(), self.payer());
         let guard = self.lock(pages);
         let has_files = self.check_mapped(pages)?;
@@ -196,7 +196,7 @@ impl SpaceState {
         check: impl Fn(Pages, Entry) -> Result<(), Error>,
         to: impl Fn(Entry) -> Entry,
     ) -> Result<(), Error> {
-        self.manager().refuse_child()?;
+        self.manager().memory.refuse_child()?;
         let _guard = self.lock(pages);
         self.check_mapped(pages)?;
         self.index.runs(pages).try_for_each(|(run, entry)| check(run, entry))?;
@@ -213,7 +213,7 @@ impl SpaceState {
         check: impl Fn(Pages, Entry) -> Result<(), Error>,
         protection: Protection,
     ) -> Result<(), Error> {
-        self.manager().refuse_child()?;
+        self.manager().memory.refuse_child()?;
         let _guard = self.lock(pages);
         self.check_mapped(pages)?;
         self.index.runs(pages).try_for_each(|(run, entry)| check(run, entry))?;

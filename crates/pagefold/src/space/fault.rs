@@ -4,7 +4,7 @@
 //! | | |
 //! |---|---|
 //! | memory | the frame is taken and charged to the space's group first: that may take reclaim (S2 of `space`) |
-//! | the page's word | if a page is new, and its part of the page map isn't there, the part is charged to the group (`manager::parts`) |
+//! | the page's word | if a page is new, and its part of the page map isn't there, the part is charged to the group (`memory::part_charge`) |
 //! | a new page | is filled before any thread has to wait for it |
 //! | the word | *vacant* or *swapped* → *loading*: only this thread brings the page in; others wait for it, and get its error if it fails |
 //! | the entry | is looked at again, now that no other thread can unmap the page (S1) |
@@ -34,10 +34,10 @@ use super::region::{REGION_PAGES, Region};
 use crate::error::Error;
 use crate::lru::admission::Arrival;
 use crate::manager::Manager;
-use crate::manager::parts::PartCharge;
 use crate::manager::reclaim::room::RoomsMade;
 use crate::manager::take_frame::Otherwise;
 use crate::memory::charges::ChargedFrame;
+use crate::memory::part_charge::PartCharge;
 use crate::read::load_error;
 
 /// Tells waiting threads that the page came back with a wrong checksum.
@@ -119,7 +119,7 @@ impl SpaceState {
             let along = self.look_along(region, local, fault, &memory);
             let mut begun = region.map.begin_load_in_part(local);
             if matches!(begun, Err(Unpaid)) && fault.writes() {
-                begun = manager.begin_load_and_pay(group, &region.map, local, &mut part);
+                begun = manager.memory.begin_load_and_pay(group, &region.map, local, &mut part);
             }
             match begun {
                 Ok(BeginLoad::Begun(loading)) => {
@@ -195,7 +195,7 @@ impl SpaceState {
     /// without a page (P3 of `manager::parts`).
     pub(super) fn note_if_idle(&self, region: &Region, local: u64) {
         if region.map.has_idle_part(local..local + 1) {
-            self.manager().note_idle_parts(self.group.state(), &region.map);
+            self.manager().spaces.note_idle_parts(self.group.state(), &region.map);
         }
     }
 
@@ -345,7 +345,7 @@ impl SpaceState {
     pub(super) fn give_up(&self, mut memory: Memory<'_>, along: Option<Along<'_>>) {
         let exchange = memory.exchange.take();
         drop((memory, along));
-        exchange.into_iter().for_each(|exchange| self.manager().undo_exchange(exchange));
+        exchange.into_iter().for_each(|exchange| self.manager().spaces.undo_exchange(exchange));
     }
 
     /// Turns the outcome of a load into the result of a fault. The load was made by another thread,
@@ -553,8 +553,12 @@ mod tests {
         let frame = manager.take_frame_or(group, || {
             attempts.set(attempts.get() + 1);
             if attempts.get() == 2 {
-                let begun =
-                    manager.begin_load_and_pay(group, map, Tenant::at(PART) / PAGE % REGION_PAGES, &mut part.take());
+                let begun = manager.memory.begin_load_and_pay(
+                    group,
+                    map,
+                    Tenant::at(PART) / PAGE % REGION_PAGES,
+                    &mut part.take(),
+                );
                 assert!(matches!(begun, Ok(BeginLoad::Begun(_))));
             }
             Otherwise::Nothing { isolated: taken.len() as u64 }

@@ -98,7 +98,7 @@ impl Tenant {
     pub(super) fn take_all(&self) -> Vec<ChargedFrame<'_>> {
         let (manager, group, mut taken) = (self.manager(), self.group_state(), Vec::new());
         loop {
-            if manager.frames_of_reserve(group, 1, |frame| taken.push(frame)).is_err() {
+            if manager.memory.frames_of_reserve(group, 1, |frame| taken.push(frame)).is_err() {
                 manager.memory.drain_entries();
                 if manager.memory.drain_charges(Some(group.id)) == 0 && manager.reclaim_in_earnest(group, true, 1) == 0
                 {

@@ -64,7 +64,7 @@ impl SpaceState {
                 }
             }
             if has_pages && region.map.has_idle_part(local) {
-                self.manager().note_idle_parts(self.group.state(), &region.map);
+                self.manager().spaces.note_idle_parts(self.group.state(), &region.map);
             }
         }
         self.free_gone(&mut gone);

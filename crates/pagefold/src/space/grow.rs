@@ -29,7 +29,7 @@ impl Space {
         let all = state.bytes(Pages { first: pages.first, end: pages.first + count });
         let all_pages = state.pages(&all)?;
         let more = Pages { first: pages.end, end: all_pages.end };
-        state.manager().refuse_child()?;
+        state.manager().memory.refuse_child()?;
         let _guard = state.lock(all_pages);
         state.check_mapped(pages)?;
         if !state.is_free(more) {

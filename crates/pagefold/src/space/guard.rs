@@ -115,7 +115,7 @@ impl SpaceState {
 
     /// Pins a page. If `waits` is false, fails instead of waiting.
     fn pin(&self, page: u64, waits: bool) -> Result<PageRef<'_>, Error> {
-        self.manager().refuse_child()?;
+        self.manager().memory.refuse_child()?;
         let mut backoff = Backoff::new();
         loop {
             // The most frequent case.
@@ -214,7 +214,7 @@ impl SpaceState {
 
     /// Holds a page like [`hold`](Self::hold), if that is possible at once.
     fn try_hold(&self, page: u64) -> Option<PageMut<'_>> {
-        self.manager().refuse_child().ok()?;
+        self.manager().memory.refuse_child().ok()?;
         let charge = CopyCharge::try_new(MaybeOwned::Borrowed(self.group.handle()))?;
         let trail = self.index.trail(page).filter(|trail| Entry(trail.entry()).may_write_own());
         if let Some(trail) = trail {
@@ -237,7 +237,7 @@ impl SpaceState {
     /// Checks that a page may be changed. Called before room for a copy is obtained: if the page
     /// may not be changed, the user gets that error even if there is no room.
     fn check_change(&self, page: u64) -> Result<(), Error> {
-        self.manager().refuse_child()?;
+        self.manager().memory.refuse_child()?;
         self.writable(page).map(|_| ())
     }
 

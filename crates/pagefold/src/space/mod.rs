@@ -18,7 +18,7 @@
 //! nothing is mapped there any more (`tidy`).
 //!
 //! An access to an unmapped address allocates nothing. A space's index and records (`account`), and
-//! its page words (`manager::parts`), are charged to its group, within the group's limit.
+//! its page words (`memory::part_charge`), are charged to its group, within the group's limit.
 //!
 //! **Own memory** is anonymous memory, which belongs to no file. The page words of the own memory
 //! in one GiB of the space are in one page map (`region`). The space makes the map when a page in
@@ -227,7 +227,7 @@ impl Group {
 impl Space {
     fn new(group: &Group) -> Result<Self, Error> {
         let manager = group.manager();
-        manager.refuse_child()?;
+        manager.memory.refuse_child()?;
         let page_shift = manager.memory.frames.page_size().trailing_zeros();
         let account = Account::default();
         let payer = Payer { manager, group: group.state() };
@@ -387,7 +387,7 @@ impl SpaceState {
         let count = self.count(len)?;
         // Checked before any lock is taken, here and elsewhere: a lock that another thread held at
         // the fork is never released in the child.
-        self.manager().refuse_child()?;
+        self.manager().memory.refuse_child()?;
         self.addresses.prepare(self.index.account(), self.payer())?;
         loop {
             let pages = self.take_addresses(count).ok_or(Error::NoAddresses { len })?;
@@ -459,7 +459,7 @@ impl SpaceState {
         if !Arc::ptr_eq(&file.handle().file.manager, self.manager()) {
             return Err(bad("a file of another Pagefold"));
         }
-        self.manager().refuse_child()?;
+        self.manager().memory.refuse_child()?;
         let delta = (offset >> self.page_shift).wrapping_sub(pages.first);
         let number = self.files.add(self.index.account(), self.payer(), &self.group, file, delta)?;
         self.files.added(number, pages.count());

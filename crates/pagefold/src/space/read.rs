@@ -147,7 +147,7 @@ impl Space {
 impl SpaceState {
     #[cold]
     fn read_page(&self, page: u64, offset: usize, into: &mut [u8]) -> Result<(), Error> {
-        self.manager().refuse_child()?;
+        self.manager().memory.refuse_child()?;
         let start = ((page % REGION_PAGES) << self.page_shift) + offset as u64;
         let mut backoff = Backoff::new();
         loop {

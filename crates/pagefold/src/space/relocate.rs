@@ -26,8 +26,8 @@ use super::{Space, SpaceState};
 use crate::error::Error;
 use crate::lru::admission::{Arrival, History};
 use crate::lru::rank::Rank;
-use crate::manager::parts::PartCharge;
 use crate::manager::reclaim::room::RoomsMade;
+use crate::memory::part_charge::PartCharge;
 
 /// A page that is about to move: its old place, its frame, and its new word.
 struct Moving<'a> {
@@ -72,7 +72,7 @@ impl Space {
     pub fn move_anywhere(&self, range: Range<u64>) -> Result<Range<u64>, Error> {
         let state = &*self.state;
         let old = state.pages(&range)?;
-        state.manager().refuse_child()?;
+        state.manager().memory.refuse_child()?;
         state.addresses.prepare(state.index.account(), state.payer())?;
         loop {
             let len = range.end - range.start;
@@ -92,7 +92,7 @@ impl SpaceState {
     /// addresses. While they were mapped, other threads may have removed them from the free
     /// addresses.
     fn move_between(&self, old: Pages, new: Pages) -> Result<(), Error> {
-        self.manager().refuse_child()?;
+        self.manager().memory.refuse_child()?;
         let moved = if old.first < new.end && new.first < old.end {
             let (address, len) = (new.first << self.page_shift, new.count() << self.page_shift);
             Err(Error::BadAddress { address, len, why: "overlaps what is to be moved there" })
@@ -300,7 +300,7 @@ impl SpaceState {
         let (mut rooms_made, mut outrun) = (RoomsMade::default(), 0);
         let (mut backoff, mut part) = (Backoff::new(), parts.pop());
         loop {
-            match manager.begin_load_and_pay(group, &region.map, local, &mut part) {
+            match manager.memory.begin_load_and_pay(group, &region.map, local, &mut part) {
                 Ok(BeginLoad::Begun(loading)) => {
                     parts.extend(part);
                     return Ok(loading);
@@ -374,7 +374,7 @@ impl SpaceState {
         loop {
             match self.manager().memory.frames.allocate() {
                 Some(frame) => return frame,
-                None if self.manager().reclaim_any(self.manager().page_for(self.group.state()), 1) == 0 => {
+                None if self.manager().reclaim_any(self.manager().memory.page_for(self.group.state()), 1) == 0 => {
                     backoff.wait();
                 }
                 None => {}

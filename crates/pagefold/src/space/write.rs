@@ -209,7 +209,7 @@ impl SpaceState {
     /// Writes to a page, and waits for it if need be.
     #[inline(never)]
     fn write(&self, page: u64, offset: usize, from: &[u8]) -> Result<(), Error> {
-        self.manager().refuse_child()?;
+        self.manager().memory.refuse_child()?;
         loop {
             match self.writable(page)? {
                 Writable::Own(trail) => {
@@ -235,7 +235,7 @@ impl SpaceState {
     }
 
     fn update(&self, page: u64, offset: usize, update: &mut impl FnMut(u64) -> Option<u64>) -> Result<u64, Error> {
-        self.manager().refuse_child()?;
+        self.manager().memory.refuse_child()?;
         self.expect_guards(); // `update` may take long, or access the page itself.
         let mut before = 0;
         // Like `Writing::write`, returns whether the page was clean until now.

@@ -13,10 +13,7 @@ use swap::Need;
 use sync::atomic::Ordering;
 use sync::thread::sleep;
 
-use crate::group::state::GroupState;
-use crate::lru::admission::ANONYMOUS;
 use crate::lru::batch::{self, BATCH_MAX, Batch, Leftovers};
-use crate::lru::interval::Interval;
 use crate::lru::rank::Rank;
 use crate::manager::Manager;
 use crate::memory::lowering::Cost;
@@ -69,12 +66,7 @@ impl Manager {
     /// by evicting only the pages that `cost` permits.
     pub(crate) fn drain_extent(&self, cost: Cost) -> bool {
         // While the budget is being lowered, only the lowering thread drains extents.
-        !self.lowers() && self.drain(1, 1, EXTENTS_LOOKED_AT, cost).given > 0
-    }
-
-    /// Returns whether a thread that lowers the budget is giving extents back now. Relaxed: a hint.
-    pub(super) fn lowers(&self) -> bool {
-        self.memory.lowering.drains.load(Ordering::Relaxed)
+        !self.memory.lowers() && self.drain(1, 1, EXTENTS_LOOKED_AT, cost).given > 0
     }
 
     /// Gives up to `wanted` extents back to the system. Looks at the next `looks` extents, chooses
@@ -103,7 +95,7 @@ impl Manager {
         pause: &mut dyn FnMut(Duration),
     ) -> Drained {
         let slots_are_free = self.memory.swaps() && self.swapping.areas.may_have_free_slots();
-        let may_leave = |frame| self.may_leave(frame, slots_are_free);
+        let may_leave = |frame| self.memory.may_leave(frame, slots_are_free);
         self.memory.drain_entries();
         let Some(drain) = self.memory.frames.begin_drain(candidates, looks, may_leave) else {
             return Drained::default();
@@ -122,7 +114,7 @@ impl Manager {
                     is_refused |= is_begun;
                     continue;
                 }
-                let kept = drain.frames(at).filter(|&frame| self.is_worth_moving(frame)).count();
+                let kept = drain.frames(at).filter(|&frame| self.memory.is_worth_moving(frame)).count();
                 let missing = kept.saturating_sub(self.memory.frames.available());
                 if missing > 0 {
                     // Frees frames that this extent's pages can move to. Reclaim takes the coldest
@@ -174,25 +166,11 @@ impl Manager {
                 self.evict_anonymous(std::mem::take(&mut anonymous));
             }
             if of_files.is_full() {
-                self.evict_of_files(std::mem::take(&mut of_files));
+                self.memory.evict_of_files(std::mem::take(&mut of_files));
             }
         }
         self.evict_anonymous(anonymous);
-        self.evict_of_files(of_files);
-    }
-
-    /// Returns whether the page in a frame, if there is one, seems able to leave memory now. A
-    /// hint: the page isn't isolated.
-    fn may_leave(&self, frame: FrameId, slots_are_free: bool) -> bool {
-        if !self.memory.frames.is_in_use(frame) {
-            return true;
-        }
-        let has_somewhere = match self.memory.frames.owner(frame) {
-            // An anonymous page with a kept slot counts as clean until it is written to.
-            ANONYMOUS => slots_are_free || self.memory.swaps() && self.memory.frames.kept_slot(frame).is_some(),
-            _ => !self.memory.frames.has_unclean(frame),
-        };
-        has_somewhere && !self.memory.frames.has_pinned(frame)
+        self.memory.evict_of_files(of_files);
     }
 
     /// Swaps out pages from memory that is to be given back, whether or not reclaim would choose
@@ -222,60 +200,6 @@ impl Manager {
                 self.memory.settle(&group, leftovers);
             }
         });
-    }
-
-    /// Evicts pages of files from memory that is to be given back, group by group.
-    fn evict_of_files(&self, pages: Batch<BATCH_MAX>) {
-        let group_of = |page: &IsolatedFrame| self.memory.frames.group(page.id());
-        batch::divide(pages, group_of, |number, own| {
-            let Some(group) = self.memory.groups.get(number) else { return };
-            let own: Batch<BATCH_MAX> = own.into_iter().filter_map(|page| self.move_listed(&group, page)).collect();
-            let ids: ArrayVec<FrameId, BATCH_MAX> = own.iter().map(IsolatedFrame::id).collect();
-            group.lists.unlink(&self.memory.frames, &ids);
-            let (mut evicted, mut leftovers) = (ArrayVec::<_, BATCH_MAX>::new(), Leftovers::default());
-            let now = group.now();
-            for page in own {
-                match self.memory.evict(&group, page, now) {
-                    Ok(frame) => evicted.push(frame),
-                    Err(refused) => group.lists.put_back(&self.memory.frames, refused.frame, &mut leftovers),
-                }
-            }
-            self.memory.count_evictions(&group, &evicted);
-            self.memory.release(&group, evicted);
-            self.memory.settle(&group, leftovers);
-        });
-    }
-
-    /// Returns whether the frame has a page that reclaim wouldn't evict next: a listed page that
-    /// has a known interval, or that was used since reclaim last looked at it.
-    pub(super) fn is_worth_moving(&self, frame: FrameId) -> bool {
-        let rank = Rank::of(&self.memory.frames, frame);
-        !rank.is_unlisted()
-            && self.memory.frames.is_in_use(frame)
-            && (rank.interval() != Interval::UNKNOWN || self.memory.frames.is_referenced(frame))
-    }
-
-    /// Moves a page into a free frame, unless the page is one that reclaim would evict next. So a
-    /// drain doesn't cost a group the pages that it uses. Returns the page if it isn't worth
-    /// moving, or if there is no free frame. The caller may then evict it.
-    fn move_listed(&self, group: &GroupState, page: IsolatedFrame) -> Option<IsolatedFrame> {
-        if !self.is_worth_moving(page.id()) {
-            return Some(page);
-        }
-        let Some(to) = self.memory.frames.allocate() else { return Some(page) };
-        let id = page.id();
-        group.lists.unlink(&self.memory.frames, &[id]);
-        // Sometimes: a page moves to another frame.
-        let mut leftovers = Leftovers::default();
-        let moved = match self.memory.frames.move_page(page, to) {
-            Ok((page, _free)) => Ok(page),
-            Err((page, _free)) => Err(page),
-        };
-        let (Ok(page) | Err(page)) = moved;
-        // A page that couldn't be moved is in use, so it can't be evicted either.
-        group.lists.put_back(&self.memory.frames, page, &mut leftovers);
-        self.memory.settle(group, leftovers);
-        None
     }
 }
 

@@ -36,7 +36,6 @@ use arrayvec::ArrayVec;
 use frames::{Frames, IsolatedFrame, Refused, Use};
 use swap::Need;
 
-use crate::group::reserve::Shortage;
 use crate::group::state::GroupState;
 use crate::lru::batch::{BATCH_MAX, Batch, Leftovers};
 use crate::lru::clock::{Left, Now};
@@ -44,7 +43,7 @@ use crate::lru::cost::Cost;
 use crate::lru::rank::{Kind, Origin, Rank};
 use crate::lru::stripe::{Cut, Look, Outcome, Reach, Stripe};
 use crate::manager::Manager;
-use crate::memory::ranking::{Candidate, For};
+use crate::memory::ranking::For;
 use crate::swapping::swap_out::SwappedOut;
 
 /// The most frames that a pass may put back: all that it cut off.
@@ -53,10 +52,6 @@ const STAY_MAX: usize = 4 * BATCH_MAX;
 /// The most frames that a pass can evict at a time. It cuts at most `BATCH_MAX` pages off the
 /// window and as many off main. Each challenger adds at most one: the loser of its challenge.
 const VICTIMS_MAX: usize = 2 * BATCH_MAX;
-
-/// A group with fewer pages than this may take pages of any group, whatever else is charged to it
-/// (R1).
-const PAGES_MIN: u64 = 32;
 
 /// For each wanted page, this many pages of one group are looked at before the next group is asked.
 const LOOKS_PER_PAGE: usize = 4;
@@ -107,13 +102,6 @@ impl Sorting {
     }
 }
 
-/// Returns whether even pages that are in use have to be evicted, because reclaim has looked at all
-/// of the group's pages and freed none.
-#[inline]
-fn is_stuck(group: &GroupState) -> bool {
-    group.walk.insists(|| group.lists.len())
-}
-
 impl Manager {
     /// Frees about `wanted` pages of a group that needs them itself. Returns the number of pages
     /// freed. Returns 0 if none of the group's pages can be evicted now, or if all of them were
@@ -129,7 +117,7 @@ impl Manager {
         while freed < wanted {
             let pass = self.look_through(group, wanted - freed, need);
             freed += pass.freed;
-            if pass.freed == 0 && self.rests(group) {
+            if pass.freed == 0 && self.memory.rests(group) {
                 break;
             }
         }
@@ -169,7 +157,7 @@ impl Manager {
         }
         // Charges in stock count in the group's share (R1), too, but no page uses them.
         self.memory.drain_charges(Some(group.id));
-        let need = self.page_for(group);
+        let need = self.memory.page_for(group);
         let candidates = self.memory.ranking.all_candidates(&self.memory.groups, need, self.memory.budget_pages());
         let whose = |it: &GroupState| if matches!(need, For::First(_)) { Whose::Own } else { Whose::of(need, it) };
         let mut groups = candidates.iter().filter_map(|it| self.memory.groups.get(it.group));
@@ -197,7 +185,7 @@ impl Manager {
                     // Sometimes: a group gives pages.
                     return Pass { freed: pass.freed, is_last_resort, ..result };
                 }
-                if !self.rests(&group) {
+                if !self.memory.rests(&group) {
                     candidates.swap(kept, turn);
                     kept += 1;
                 }
@@ -213,7 +201,7 @@ impl Manager {
         let mut result = Pass::default();
         let bound = LOOKS_PER_PAGE * wanted + BATCH_MAX;
         let mut at = start(group);
-        while result.freed < wanted && result.looked_at < bound && !self.rests(group) {
+        while result.freed < wanted && result.looked_at < bound && !self.memory.rests(group) {
             let pass = self.pass_from(group, &mut at, wanted - result.freed, need);
             result.freed += pass.freed;
             result.looked_at += pass.looked_at;
@@ -224,66 +212,12 @@ impl Manager {
         result
     }
 
-    /// Returns whether the group must evict one of its own pages before it gets a frame (R4). This
-    /// is so under three conditions: frames are short; reclaim has looked at all pages of the group
-    /// and freed none; and no other group with as large a share can give any. The frames that are
-    /// free then were freed by other groups, for their own use.
-    #[inline]
-    pub(crate) fn has_to_give_first(&self, group: &GroupState) -> bool {
-        // Most often `is_stuck` is false. It then costs one load of a word that is seldom written.
-        is_stuck(group) && self.has_to_give_in_shortage(group)
-    }
-
-    #[cold]
-    fn has_to_give_in_shortage(&self, group: &GroupState) -> bool {
-        if self.memory.groups.len() == 1 || self.memory.shortage() == Shortage::None {
-            return false;
-        }
-        let need = self.page_for(group);
-        if matches!(need, For::First(_)) {
-            // Sometimes: a group that has next to nothing needs a page in a shortage.
-            return false; // It may take pages of any group.
-        }
-        let candidates = self.memory.ranking.candidates(&self.memory.groups, need, self.memory.budget_pages());
-        let gives = |it: &Candidate| {
-            it.group != group.id && self.memory.groups.with(it.group, |other| !is_stuck(other)).unwrap_or(false)
-        };
-        // If there are many groups, `candidates` has looked at only some of them.
-        !candidates.iter().any(gives)
-            && !self
-                .memory
-                .ranking
-                .all_candidates(&self.memory.groups, need, self.memory.budget_pages())
-                .iter()
-                .any(gives)
-    }
-
-    /// Returns what reclaim is told if this group needs a page: [`For::First`] if the group has
-    /// hardly any pages, otherwise [`For::Group`].
-    pub(crate) fn page_for<'a>(&self, group: &'a GroupState) -> For<'a> {
-        let few = |pages: u64| pages < PAGES_MIN;
-        // Most often the group has enough pages on its lists. If not, the number of pages charged
-        // to the group is checked as well, because pages that can't be evicted are on no list.
-        if few(group.lists.len() as u64)
-            && few(group.charged_for_pages().saturating_sub(self.memory.charges.of(group.id)))
-        {
-            return For::First(group);
-        }
-        For::Group(group)
-    }
-
-    /// Returns whether the group rests: moments ago, all of its pages were looked at and none could
-    /// be evicted.
-    fn rests(&self, group: &GroupState) -> bool {
-        group.walk.rests(|| group.lists.len(), || self.memory.now_us())
-    }
-
     /// Runs one pass over one stripe of the first group that `ranking` names for `need` and that
     /// doesn't rest.
     pub(crate) fn pass_for(&self, need: For<'_>, wanted: usize) -> Pass {
         let candidates = self.memory.ranking.candidates(&self.memory.groups, need, self.memory.budget_pages());
         let mut groups = candidates.iter().filter_map(|it| self.memory.groups.get(it.group));
-        groups.find(|group| !self.rests(group)).map_or(Pass::default(), |group| self.pass_here(&group, wanted))
+        groups.find(|group| !self.memory.rests(group)).map_or(Pass::default(), |group| self.pass_here(&group, wanted))
     }
 
     /// Runs one pass over the stripe of `group` from which this CPU should reclaim.
@@ -394,8 +328,6 @@ impl Manager {
         (self.memory.release(group, evicted), unclean_victims)
     }
 }
-
-impl Manager {}
 
 /// A hot page of the window wins a challenge only against a page that is expected to stay unused at
 /// least `HOT_MARGIN` times as long as the hot page. The reason: it isn't recorded when the hot

@@ -4,20 +4,17 @@
 //! The budget's limit isn't lowered all at once, but each time an extent is given back. So calls
 //! that charge a few KiB meanwhile find room, or wait only until the next extent is given back.
 
-use std::time::Duration;
-
 use arrayvec::ArrayVec;
 use frames::{Budget, FrameId, MapPart};
 use swap::GaveWay;
-use sync::thread::sleep;
 use sync::wait::Backoff;
 
 use crate::error::Error;
 use crate::group::state::GroupState;
 use crate::manager::Manager;
-use crate::manager::take_frame::Landings;
 use crate::memory::charges::MetadataCharge;
 use crate::memory::lowering::{Cost, MAPS_BATCH};
+use crate::memory::waits::Landings;
 use crate::size::Size;
 
 /// While page maps take less than 1/`MAPS_SHARE` of the budget, the shadows in them (traces of
@@ -37,11 +34,6 @@ const DRAINS_MAX: usize = 4;
 /// How often a call makes room for a page's word before it gives up. Each time, other threads may
 /// take the room first.
 const ROOMS_MAX: u32 = 64;
-/// While the budget is being lowered, a thread that needs room tries again and again to get it,
-/// because another extent may have been given back. It tries at most `LOWERING_TURNS` times, and
-/// sleeps `LOWERING_PAUSE` in between: for a second in all.
-const LOWERING_PAUSE: Duration = Duration::from_micros(100);
-const LOWERING_TURNS: u32 = 10_000;
 /// How often such a thread starts again after the lowering has ended and left no room for the
 /// thread. It starts again because it was not allowed to drain an extent itself during the
 /// lowering.
@@ -97,10 +89,12 @@ impl Manager {
         let (mut clean, mut awaited) = (self.clean_wait(None), Landings::default());
         loop {
             let mut is_made = || self.memory.frames.budget().room() >= frames::map_room();
-            if self.await_lowering(&mut is_made) || self.try_make_room(group, is_made) {
+            if self.memory.await_lowering(&mut is_made) || self.try_make_room(group, is_made) {
                 return Ok(());
             }
-            if !clean.wait() && self.file_io.mailboxes.take_pins(None) == 0 && !self.await_landings(None, &mut awaited)
+            if !clean.wait()
+                && self.file_io.mailboxes.take_pins(None) == 0
+                && !self.memory.await_landings(None, &mut awaited)
             {
                 return Err(self.limit_reached(group));
             }
@@ -138,7 +132,7 @@ impl Manager {
     /// pages. Evicts only pages that may be evicted for this group and that reclaim would evict
     /// next.
     fn idle_maps(&self, group: &GroupState) -> bool {
-        let (need, budget) = (self.page_for(group), self.memory.budget_pages());
+        let (need, budget) = (self.memory.page_for(group), self.memory.budget_pages());
         let may_take = |frame| {
             self.memory
                 .groups
@@ -150,7 +144,7 @@ impl Manager {
         let mut looks = 0;
         self.memory.frames.visit_sparse_pages(|frame, part| {
             looks += 1;
-            if !self.is_worth_moving(frame) && may_take(frame) {
+            if !self.memory.is_worth_moving(frame) && may_take(frame) {
                 pages.push(frame);
                 parts.push(part);
             }
@@ -164,7 +158,7 @@ impl Manager {
     fn reclaim_for_maps(&self, group: &GroupState, evicted: &mut usize) -> bool {
         (0..IDLING_TURNS).any(|_| {
             let freed = match self.reclaim_group(group, IDLING_PAGES) {
-                0 => self.reclaim_any(self.page_for(group), IDLING_PAGES),
+                0 => self.reclaim_any(self.memory.page_for(group), IDLING_PAGES),
                 some => some,
             };
             *evicted += freed;
@@ -196,8 +190,8 @@ impl Manager {
 
     /// Makes room in the budget until `is_charged` succeeds in charging.
     pub(crate) fn make_room_until(&self, is_charged: &mut dyn FnMut() -> bool) -> Result<(), Error> {
-        self.refuse_child()?;
-        if self.await_lowering(is_charged) {
+        self.memory.refuse_child()?;
+        if self.memory.await_lowering(is_charged) {
             return Ok(()); // Most often at once, without `room_making`.
         }
         let (mut clean, mut awaited, mut lowerings) = (self.clean_wait(None), Landings::default(), 0);
@@ -210,7 +204,7 @@ impl Manager {
                         return Ok(());
                     }
                     let mut drain = |cost| {
-                        is_lowered |= self.lowers();
+                        is_lowered |= self.memory.lowers();
                         self.drain_extent(cost)
                     };
                     let made = drain(Cost::Unused) || self.sweep_maps(MAPS_BATCH) > 0 || drain(Cost::Any);
@@ -221,13 +215,14 @@ impl Manager {
                 }
             }
             // Waits without the lock, which other tenants need.
-            let may_go_on =
-                clean.wait() || self.file_io.mailboxes.take_pins(None) > 0 || self.await_landings(None, &mut awaited);
+            let may_go_on = clean.wait()
+                || self.file_io.mailboxes.take_pins(None) > 0
+                || self.memory.await_landings(None, &mut awaited);
             if may_go_on {
                 continue;
             }
             // While the budget is being lowered, only the lowering thread drains extents.
-            if self.await_lowering(is_charged) {
+            if self.memory.await_lowering(is_charged) {
                 return Ok(());
             }
             if is_lowered && lowerings < LOWERINGS_MAX {
@@ -243,7 +238,7 @@ impl Manager {
     pub(crate) fn resize(&self, size: Size) -> Result<(), Error> {
         let mut awaited = Landings::default();
         self.resize_pausing(size, &mut |is_held| {
-            self.await_landings_if(&mut awaited, || is_held || self.in_flight(None))
+            self.memory.await_landings_if(&mut awaited, || is_held || self.memory.in_flight(None))
         })
     }
 
@@ -251,7 +246,7 @@ impl Manager {
     /// if its argument is true, for a frame that another thread holds. It returns whether to try
     /// again.
     fn resize_pausing(&self, size: Size, pause: &mut dyn FnMut(bool) -> bool) -> Result<(), Error> {
-        self.refuse_child()?;
+        self.memory.refuse_child()?;
         let _turn = self.memory.lowering.turn.lock();
         let budget = self.memory.frames.budget();
         let before = budget.max();
@@ -310,22 +305,6 @@ impl Manager {
             }
             GaveWay::Nothing => false,
         }
-    }
-
-    /// Waits, while another thread lowers the budget, until `is_made` returns true. `is_made` tries
-    /// to make the room that the caller needs; each extent that the other thread gives back leaves
-    /// some room. Returns the last result of `is_made`.
-    fn await_lowering(&self, is_made: &mut dyn FnMut() -> bool) -> bool {
-        for _ in 0..LOWERING_TURNS {
-            if is_made() {
-                return true;
-            }
-            if !self.lowers() {
-                break;
-            }
-            sleep(LOWERING_PAUSE);
-        }
-        false
     }
 }
 

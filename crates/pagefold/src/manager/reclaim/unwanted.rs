@@ -26,8 +26,7 @@ use crate::lru::clock::Now;
 use crate::lru::rank::{Kind, Rank};
 use crate::lru::stripe::Stripe;
 use crate::manager::Manager;
-use crate::manager::take_frame::Short;
-use crate::memory::charges::ChargedFrame;
+use crate::memory::charges::{ChargedFrame, Short};
 
 /// How many pages of each group may still be looked at for one advice.
 #[derive(Debug)]
@@ -67,7 +66,7 @@ impl Manager {
                 [_, 0] => Short::Frames,
                 [of_limit, of_budget] => {
                     let wanted = missing.min(of_limit.min(of_budget) as usize);
-                    match self.frames_of_reserve(group, wanted, |frame| into.push(frame)) {
+                    match self.memory.frames_of_reserve(group, wanted, |frame| into.push(frame)) {
                         Ok(_) => continue,
                         Err(short) => short,
                     }
@@ -85,8 +84,11 @@ impl Manager {
         if short == Short::Charge {
             return self.unwanted_of(group, wanted, looks);
         }
-        let candidates =
-            self.memory.ranking.candidates(&self.memory.groups, self.page_for(group), self.memory.budget_pages());
+        let candidates = self.memory.ranking.candidates(
+            &self.memory.groups,
+            self.memory.page_for(group),
+            self.memory.budget_pages(),
+        );
         let mut groups = candidates.iter().filter_map(|it| self.memory.groups.get(it.group));
         groups.find_map(|group| Some(self.unwanted_of(&group, wanted, looks)).filter(|&freed| freed > 0)).unwrap_or(0)
     }

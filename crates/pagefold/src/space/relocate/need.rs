@@ -1,8 +1,8 @@
 //! What a move needs in memory at once, and whether the group may have it.
 //!
-//! The parts of page maps with the new words are charged to the group (`manager::parts`) before any
-//! access has to wait, because a charge may take reclaim. The parts with the old words stay charged
-//! as well: they become idle only when the pages have moved.
+//! The parts of page maps with the new words are charged to the group (`memory::part_charge`)
+//! before any access has to wait, because a charge may take reclaim. The parts with the old words
+//! stay charged as well: they become idle only when the pages have moved.
 
 use frames::PageState;
 
@@ -10,7 +10,7 @@ use super::super::SpaceState;
 use super::super::address::Pages;
 use super::super::region::{REGION_PAGES, Region};
 use crate::error::Error;
-use crate::manager::parts::PartCharge;
+use crate::memory::part_charge::PartCharge;
 
 /// See the module's head.
 #[derive(Default)]
@@ -30,7 +30,7 @@ impl SpaceState {
         let (manager, group) = (&**self.manager(), self.group.state());
         let beyond = |need: &Need| {
             let room = group.room_for_pages(manager.memory.budget_pages());
-            (need.pages + manager.pages_for_parts(group, need.parts)).saturating_sub(room)
+            (need.pages + manager.memory.pages_for_parts(group, need.parts)).saturating_sub(room)
         };
         let mut need = self.need(old, by);
         let Some(page) = need.first else { return Ok(Vec::new()) };
