@@ -67,6 +67,11 @@ pub(crate) fn step(pages: usize) -> usize {
     (pages / 128).clamp(1, BATCH_MAX)
 }
 
+/// Returns by how many pages a stripe of `pages` pages may exceed its recent size without growing.
+fn slack(pages: usize) -> usize {
+    2 * (step(pages) + BATCH_MAX)
+}
+
 /// The window of one stripe, and what the stripe knows of its size. Relaxed: only the policy
 /// depends on these numbers, and a lost update does no harm.
 #[derive(Debug, Default)]
@@ -78,7 +83,7 @@ pub(crate) struct Window {
     /// The least number of pages that remained after reclaim in the current turnover, and in the
     /// one before; 0 before the first reclaim. A turnover is a period in which as many pages are
     /// evicted as there are. The least number is kept because the number of pages varies: loads
-    /// bring many pages at a time.
+    /// bring many pages at a time. Both begin anew when the stripe has outgrown its recent size.
     least: [AtomicUsize; 2],
     /// Pages freed in the current turnover.
     freed: AtomicUsize,
@@ -114,8 +119,13 @@ impl Window {
     /// stripe has more pages than recent reclaims began with, or if it has lost more than an eighth
     /// of those since. Then new pages may go directly to main.
     pub(crate) fn grows(&self, pages: usize) -> bool {
-        let (full, slack) = (self.full.load(Ordering::Relaxed), 2 * (step(pages) + BATCH_MAX));
-        full == 0 || pages > full + slack || full > pages + pages / 8 + slack
+        self.has_outgrown(pages) || self.full.load(Ordering::Relaxed) > pages + pages / 8 + slack(pages)
+    }
+
+    /// Returns whether a stripe of `pages` pages has more pages than recent reclaims began with.
+    fn has_outgrown(&self, pages: usize) -> bool {
+        let full = self.full.load(Ordering::Relaxed);
+        full == 0 || pages > full + slack(pages)
     }
 
     /// Returns whether the pattern is recency: most pages that are used again were used lately.
@@ -135,8 +145,10 @@ impl Window {
         let (rest, [least, before]) = (pages.saturating_sub(wanted), &self.least);
         let freed = self.freed.load(Ordering::Relaxed) + wanted;
         let known = least.load(Ordering::Relaxed);
-        if known == 0 || freed > pages {
-            before.store(if known == 0 { rest } else { known }, Ordering::Relaxed);
+        // If the stripe was small for some time and is large again, its old size tells nothing.
+        let is_new = known == 0 || self.has_outgrown(pages);
+        if is_new || freed > pages {
+            before.store(if is_new { rest } else { known }, Ordering::Relaxed);
             least.store(rest, Ordering::Relaxed);
             self.freed.store(0, Ordering::Relaxed);
         } else {
@@ -311,5 +323,19 @@ mod tests {
         window.reclaims(1000, 7);
         assert_eq!([993, 1000, 1100].map(|pages| window.grows(pages)), [false; 3]);
         assert_eq!([2000, 500].map(|pages| window.grows(pages)), [true; 2]);
+    }
+
+    /// A regression: after the stripe had been small, main had room for a few pages only, until
+    /// twice as many pages were evicted as there are.
+    #[test]
+    fn a_stripe_that_was_small_for_some_time_gets_its_main_back() {
+        let window = Window::default();
+        window.reclaims(1_000, 7);
+        (0..40).for_each(|_| window.reclaims(60, 1));
+        window.reclaims(1_000, 7);
+        assert_eq!(window.main_max(1_000), 983);
+        (0..1_000).for_each(|_| window.challenged(Origin::SoonToWindow, true, false, 1_000));
+        window.left_unused(UNUSED_SHRINK);
+        assert_eq!(window.target(), 893, "nine tenths of what is left, and not of what was");
     }
 }
