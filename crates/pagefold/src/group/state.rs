@@ -346,11 +346,15 @@ impl GroupState {
 
     fn history_of(&self, shadow: Shadow) -> History {
         let now = self.recent_now();
-        let age = shadow.age(now);
-        if age > FORGOTTEN * now.size {
+        let (age, left, long) = (shadow.age(now), shadow.left_since(now), FORGOTTEN * now.size);
+        // The stamp of a page that was away for very long has wrapped, so its age may seem short.
+        // The number of pages that left since then shows this: if the age is right, at most that
+        // many pages were loaded since, so at most that many left, and those that were in memory
+        // before. (If the group was many times larger then, a page that comes back soon counts as
+        // new, too.)
+        if age > long || left > 2 * long {
             return History { interval: shadow.interval, is_refault: true, ..History::default() };
         }
-        let left = shadow.left_since(now);
         let origin = match shadow.from {
             Left::Window if left <= now.size / AT_ONCE => Origin::AtOnceToWindow,
             Left::Window if left <= now.size / 2 => Origin::SoonToWindow,
@@ -486,5 +490,23 @@ mod tests {
         let shadow = group.shadow(rank, group.now());
         group.evicted(0, FORGOTTEN * 100 + 100);
         assert_eq!(group.history(shadow), History { interval, origin: Origin::New, is_refault: true });
+    }
+
+    /// A regression: the stamp of a page that was away for very long had wrapped. So the page
+    /// seemed to come back after a few loads, and won a place in main.
+    #[test]
+    fn a_page_that_was_away_for_longer_than_stamps_tell_is_new_too() {
+        for loads in [30_000, 32_500, 33_000, 60_000] {
+            for kind in [Kind::Window, Kind::Main] {
+                let group = GroupState::new(7, "a", None, 100);
+                assert_eq!(group.try_charge(100, 0), 100);
+                let interval = Interval::rounded(800, 0);
+                let rank = Rank::young(Origin::Back, interval).used_at(group.now()).settled(kind);
+                let shadow = group.shadow(rank, group.now());
+                if kind == Kind::Main { group.evicted(0, loads) } else { group.evicted(loads, 0) }
+                let new = History { interval, origin: Origin::New, is_refault: true };
+                assert_eq!(group.history(shadow), new, "{loads} loads, {kind:?}");
+            }
+        }
     }
 }

@@ -8,7 +8,8 @@
 //! Frames and shadows keep times in few bits: in *units* of 2^`shift` loads, modulo a power of two.
 //! A unit is about 1/256 of the group's size. If the size becomes less than 16 units or more than
 //! 2,048 units, the unit changes. A time that was kept in the old unit is then misread once: the
-//! page seems older or younger than it is.
+//! page seems older or younger than it is. A time that lies further back than the range of its bits
+//! is misread, too ([`Now::since`]).
 //!
 //! All of a group's CPUs write to the cache line of the clock's counters. So a CPU reads the
 //! counters only once for each batch of pages. In a large group with several stripes, each stripe
@@ -32,6 +33,8 @@ const UNITS: u64 = 256;
 const UNITS_MIN: u64 = 16;
 /// and at most this many.
 const UNITS_MAX: u64 = 2048;
+/// A group's time goes back by at most the group's size, which is seldom more than this many units.
+const GOES_BACK: u64 = 2 * UNITS;
 
 /// The list that a page was evicted from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,13 +126,16 @@ impl Now {
     /// returned then, or its lowest `bits` bits.
     ///
     /// The group's time can go back, because pages also leave the group without being evicted. So a
-    /// stamp may seem to lie in the future; the result is then 0. Stamps wrap: a stamp counts as
-    /// future if its distance, modulo 2^`bits`, is in the last eighth of the range. So if the
-    /// moment lies more than seven eighths of the range back, the result may be 0, too.
+    /// stamp may seem to lie in the future; the result is then 0. As stamps wrap, a stamp counts as
+    /// future if its distance, modulo 2^`bits`, is among the last [`GOES_BACK`] of the range.
+    ///
+    /// So the result is wrong for moments that lie further back than the range: it is 0, or the
+    /// remainder of the distance. A shadow has a second clock that shows most of these cases
+    /// (`GroupState::history_of`).
     pub(crate) fn since(self, stamp: u64, bits: u32) -> u64 {
         let range = 1 << bits;
         let units = self.stamp().wrapping_sub(stamp) & (range - 1);
-        if units >= range - range / 8 { 0 } else { units << self.shift }
+        if units >= range - GOES_BACK { 0 } else { units << self.shift }
     }
 
     /// Returns how many pages have left `list` up to this moment, in units. Callers keep the lowest
@@ -209,6 +215,22 @@ mod tests {
         let kept = after.stamp() & ((1 << STAMP_BITS) - 1);
         clock.evicted(1 << 20, 0);
         assert!(clock.now(450).since(kept, STAMP_BITS) < 2 << STAMP_BITS, "stamps wrap");
+    }
+
+    /// A regression: the last eighth of the range counted as the future. So a moment long ago
+    /// seemed to be now.
+    #[test]
+    fn only_a_near_future_counts_as_now() {
+        let clock = Clock::new(100);
+        let then = clock.now(500).stamp();
+        assert_eq!(clock.now(1).since(then, STAMP_BITS), 0, "all pages but one were dropped");
+        for bits in [STAMP_BITS, SHADOW_STAMP_BITS] {
+            let clock = Clock::new(100);
+            let then = clock.now(100).stamp();
+            let loads = (1 << bits) - GOES_BACK - 1;
+            clock.evicted(loads, 0);
+            assert_eq!(clock.now(100).since(then, bits), loads);
+        }
     }
 
     #[test]
