@@ -25,8 +25,8 @@
 //! Random accesses sometimes look like a stream by chance. So a stream is believed only after two
 //! coincidences in a row. In addition, pages that were read ahead but evicted unused are counted
 //! (`Counters::read_ahead_wasted`). If more than a quarter of the pages that were read ahead are
-//! wasted, windows are halved, and streams need more continuations to be believed. This ends once
-//! enough pages were read ahead without waste ([`Trust`]).
+//! wasted, windows are halved, down to two pages, and streams need more continuations to be
+//! believed. This ends once enough pages were read ahead without waste ([`Trust`]).
 //!
 //! When a stream ends, its last windows are wasted although its pattern was real. So a few wasted
 //! windows are allowed from the start.
@@ -114,9 +114,13 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    fn window_max(&self, doubt: u32) -> u64 {
+    /// Returns the size of the largest window for a stream whose smallest window has `least` pages.
+    /// However large the doubt is, this is no less than `least` if that many pages may be read ahead
+    /// at all: if nothing were read ahead, nothing could lessen the doubt.
+    fn window_max(&self, doubt: u32, least: u64) -> u64 {
         let eager = u32::from(self.eagerness == Eagerness::Sequential);
-        self.window << eager >> doubt
+        let most = self.window << eager;
+        (most >> doubt).max(least.min(most))
     }
 
     fn believed(&self, doubt: u32) -> u32 {
@@ -342,7 +346,7 @@ impl Streams {
             let at = self.begin(access);
             if bounds.eagerness == Eagerness::Sequential {
                 self.streams[at].stride = 1;
-                return self.ask(at, bounds.window_max(self.trust.doubt) / 4, bounds);
+                return self.ask(at, bounds.window_max(self.trust.doubt, WINDOW_MIN) / 4, bounds);
             }
             return None;
         };
@@ -418,9 +422,10 @@ impl Streams {
 
     fn ask(&mut self, at: usize, pages: u64, bounds: &Bounds) -> Option<Window> {
         self.trust.reckon(bounds.read, bounds.wasted);
-        let max = bounds.window_max(self.trust.doubt);
         let stream = &mut self.streams[at];
-        if max < WINDOW_MIN.max(stream.block()) {
+        let least = WINDOW_MIN.max(stream.block());
+        let max = bounds.window_max(self.trust.doubt, least);
+        if max < least {
             return None;
         }
         let pages = pages.min(max).min(stream.kept(bounds));

@@ -248,6 +248,26 @@ fn windows_shrink_where_they_are_wasted() {
     assert!(reader.misses - misses < 20 && reader.largest >= 128, "{} {}", reader.misses - misses, reader.largest);
 }
 
+/// A regression: where the largest window is small, doubt halved it to less than two pages. Then
+/// nothing was read ahead any more, so nothing could lessen the doubt.
+#[test]
+fn doubt_ends_where_windows_are_small() {
+    for stride in [1, 5] {
+        let mut reader = Reader::new(1 << 24, 1_000);
+        reader.bounds.window = 15;
+        let run = |reader: &mut Reader, start: u64, accesses: u64| {
+            reader.read_all(singles((0..accesses).map(|at| start + at * stride)));
+        };
+        for start in (0..20).map(|run| run << 12) {
+            reader.bounds.wasted += 4_096; // Through another handle.
+            run(&mut reader, start, 20);
+        }
+        assert_eq!(reader.streams.trust.doubt, 6);
+        run(&mut reader, 1 << 20, 20_000);
+        assert_eq!((reader.streams.trust.doubt, reader.largest), (0, 15), "stride {stride}");
+    }
+}
+
 #[test]
 fn too_little_room_makes_windows_small() {
     let mut reader = Reader::new(100_000, 100);
