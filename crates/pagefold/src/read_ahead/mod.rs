@@ -29,7 +29,8 @@
 //! believed. This ends once enough pages were read ahead without waste ([`Trust`]).
 //!
 //! When a stream ends, its last windows are wasted although its pattern was real. So a few wasted
-//! windows are allowed from the start.
+//! windows are allowed from the start. And for a stream in sequence, readahead learns after how many
+//! pages such streams end, and requests no pages beyond ([`Runs`]).
 //!
 //! Pages that are read ahead must stay in memory until they are used. Until then they are on
 //! reclaim's lists *young* and *window* (see `lru`), which may hold only a small part of the
@@ -48,11 +49,13 @@
 //! pages that it has just passed.
 
 pub(crate) mod advice;
+mod runs;
 pub(crate) mod shares;
 mod trust;
 
 use std::ops::Range;
 
+use runs::Runs;
 use trust::Trust;
 
 /// The number of streams that are followed at once.
@@ -171,6 +174,9 @@ struct Stream {
     last: Range2,
     /// The distance from one access to the next, in pages; 0 if unknown, 1 or −1 in sequence.
     stride: i64,
+    /// Where the stream's first page begins or, if the stream goes backwards, ends. Known only if
+    /// the stream is in sequence, and was followed from its first access on.
+    origin: Option<u64>,
     /// How often an access continued the stream.
     matches: u32,
     /// The number of blocks after `last` that were requested already, and the size of the last
@@ -209,6 +215,11 @@ impl Stream {
     /// Returns the number of pages in a block: 1 if the stream is in sequence.
     fn block(&self) -> u64 {
         if self.stride.unsigned_abs() == 1 { 1 } else { self.last.len() }
+    }
+
+    /// Returns the number of pages from the first one to the end of the last access, if known.
+    fn length(&self) -> Option<u64> {
+        self.origin.map(|origin| if self.stride == 1 { self.last.end - origin } else { origin - self.last.start })
     }
 
     /// Returns how an access to these pages continues the stream, if it does.
@@ -325,6 +336,7 @@ pub(crate) struct Streams {
     /// The number of accesses reported.
     clock: u32,
     trust: Trust,
+    runs: Runs,
 }
 
 impl Streams {
@@ -353,7 +365,8 @@ impl Streams {
         let stream = &mut self.streams[at];
         match how {
             Continues::InSequence(stride) => {
-                *stream = Stream { stride, ..Stream::default() };
+                let origin = if stride == 1 { stream.last.start } else { stream.last.end };
+                *stream = Stream { stride, origin: Some(origin), ..Stream::default() };
                 stream.advance(access, 0);
             }
             Continues::After(blocks) => {
@@ -406,7 +419,8 @@ impl Streams {
         } else {
             let ahead = followers();
             let (evicted, matches) = (bounds.evicted, BELIEVED);
-            let stream = Stream { last: access, stride: 1, matches, ahead, window: ahead, evicted, heard: 0 };
+            let (origin, window, heard) = (None, ahead, 0);
+            let stream = Stream { last: access, stride: 1, origin, matches, ahead, window, evicted, heard };
             if ahead == 0 || stream.is_left_out(access, is_used) {
                 return None;
             }
@@ -428,7 +442,15 @@ impl Streams {
         if max < least {
             return None;
         }
-        let pages = pages.min(max).min(stream.kept(bounds));
+        let mut pages = pages.min(max).min(stream.kept(bounds));
+        if bounds.eagerness == Eagerness::Normal
+            && let Some(length) = stream.length()
+        {
+            pages = self.runs.worth(length, stream.ahead, pages);
+            if pages == 0 {
+                return None;
+            }
+        }
         stream.evicted = bounds.evicted;
         stream.ask(pages, bounds.pages)
     }
@@ -440,9 +462,19 @@ impl Streams {
         let stream = &mut self.streams[at];
         let is_followed = stream.window == 0 || !stream.is_left_out(access, is_used);
         if !is_followed {
-            *stream = Stream { last: stream.last, heard: stream.heard, ..Stream::default() };
+            let (last, heard) = (stream.last, stream.heard);
+            self.end(at);
+            self.streams[at] = Stream { last, heard, ..Stream::default() };
         }
         is_followed
+    }
+
+    /// Notes that the stream `at` has ended.
+    fn end(&mut self, at: usize) {
+        let stream = &self.streams[at];
+        if let Some(length) = stream.length().filter(|_| stream.matches >= BELIEVED) {
+            self.runs.ended(length);
+        }
     }
 
     fn is_alive(&self, at: usize) -> bool {
@@ -467,6 +499,7 @@ impl Streams {
         let strides = strides.map(|stream| access.start.wrapping_sub(stream.last.start).cast_signed());
         let nearest = strides.min_by_key(|stride| stride.unsigned_abs());
         let stride = nearest.filter(|stride| (2..=STRIDE_MAX).contains(&stride.unsigned_abs())).unwrap_or(0);
+        self.end(at);
         self.streams[at] = Stream { last: access, stride, heard: self.clock.max(1), ..Stream::default() };
         at
     }

@@ -248,6 +248,32 @@ fn windows_shrink_where_they_are_wasted() {
     assert!(reader.misses - misses < 20 && reader.largest >= 128, "{} {}", reader.misses - misses, reader.largest);
 }
 
+/// Each run is elsewhere. After some of them, nothing is read beyond their usual ends, but runs that
+/// go on are read ahead again.
+#[test]
+fn nothing_is_read_ahead_beyond_the_usual_ends_of_runs() {
+    for lengths in [[8, 8], [24, 24], [5, 40], [4, 700]] {
+        for backwards in [false, true] {
+            let mut reader = Reader::new(1 << 24, 4_000);
+            let mut random = Random::seeded(9);
+            let (mut used, mut before) = (0, (0, 0));
+            for number in 0..400 {
+                if number == 100 {
+                    (used, before) = (0, (reader.unused(), reader.misses));
+                }
+                let length = lengths[number % 2];
+                let start = random.below((1 << 24) - length);
+                let page = |at| start + if backwards { length - 1 - at } else { at };
+                reader.read_all(singles((0..length).map(page)));
+                used += length;
+            }
+            let (unused, misses) = (reader.unused() - before.0, reader.misses - before.1);
+            assert!(unused * 50 <= used, "{lengths:?}: {unused} pages read in vain, {used} used");
+            assert!(misses <= 4 * 300, "{lengths:?}: {misses} misses in 300 runs");
+        }
+    }
+}
+
 /// A regression: where the largest window is small, doubt halved it to less than two pages. Then
 /// nothing was read ahead any more, so nothing could lessen the doubt.
 #[test]
