@@ -79,9 +79,14 @@ const BLOCKS_MAX: u64 = 64;
 /// The allowance is only a part of that number, because a stream has two windows at a time, and
 /// other readers may come behind the stream's reader and use the same pages.
 const WAITING_SHARE: u64 = 4;
-/// The evictions that other readers cause shrink a window to no less than this many pages, because
-/// a disk's throughput is much lower with smaller windows.
+/// The evictions that other readers cause shrink a window to no less than `CROWDED` pages, because
+/// a disk's throughput is much lower with smaller windows. Where the largest window is small, they
+/// shrink it to no less than 1/`CROWDED_SHARE` of that.
 const CROWDED: u64 = 16;
+const CROWDED_SHARE: u64 = 4;
+/// A stream whose last window was requested more than `STALE` × (the number of pages that can wait
+/// on the lists) evictions ago is over: the window's pages have left memory.
+const STALE: u64 = 4;
 /// Before the next window is requested, this many blocks behind the reader are checked.
 const LOOKED_AT: i64 = 64;
 /// Of these blocks, at least 1/`USED_SHARE` of those that are in memory must have been used.
@@ -301,9 +306,17 @@ impl Stream {
     fn kept(&self, bounds: &Bounds) -> u64 {
         let room = self.window * self.block() * bounds.waiting / WAITING_SHARE;
         match bounds.evicted.saturating_sub(self.evicted) {
-            evicted if evicted > 0 && self.window > 0 => (room / evicted).max(CROWDED),
+            evicted if evicted > 0 && self.window > 0 => {
+                (room / evicted).max(CROWDED.min(bounds.window / CROWDED_SHARE)).max(WINDOW_MIN)
+            }
             _ => u64::MAX,
         }
+    }
+
+    /// Returns whether the stream's pages that were read ahead have left memory. A miss near them is
+    /// no continuation of the stream then.
+    fn is_stale(&self, bounds: &Bounds) -> bool {
+        self.window > 0 && bounds.evicted.saturating_sub(self.evicted) > STALE * bounds.waiting
     }
 
     /// Returns the next window, within the file, and notes it as requested.
@@ -353,6 +366,7 @@ impl Streams {
         self.clock = self.clock.wrapping_add(1);
         let continued = |at: usize| self.streams[at].continues(access).map(|how| (at, how));
         let found = (0..STREAMS).filter(|&at| self.is_alive(at)).filter_map(continued);
+        let found = found.filter(|&(at, _)| !self.streams[at].is_stale(bounds));
         let found = found.max_by_key(|&(at, _)| self.streams[at].matches);
         let Some((at, how)) = found.filter(|&(at, _)| self.is_followed(at, access, is_used)) else {
             let at = self.begin(access);

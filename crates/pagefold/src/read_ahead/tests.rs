@@ -274,6 +274,39 @@ fn nothing_is_read_ahead_beyond_the_usual_ends_of_runs() {
     }
 }
 
+/// A regression: a miss near the pages that had been read ahead for a reader of long ago was taken
+/// for an access of this reader. So a window was read ahead for it.
+#[test]
+fn a_miss_near_the_pages_of_a_reader_of_long_ago_reads_nothing_ahead() {
+    let mut reader = Reader::new(100_000, 1_000);
+    reader.read_all(singles(0..100));
+    reader.bounds.evicted += 2 * reader.bounds.waiting;
+    let (misses, read) = (reader.misses, reader.bounds.read);
+    reader.read_all(singles(100..300));
+    assert!(reader.misses == misses && reader.bounds.read > read, "a slow reader is followed");
+    reader.pages.clear();
+    reader.bounds.evicted += 5 * reader.bounds.waiting;
+    let (misses, read) = (reader.misses, reader.bounds.read);
+    reader.read_all(singles([400, 310, 320]));
+    assert_eq!((reader.misses, reader.bounds.read), (misses + 3, read));
+}
+
+/// A regression: where the largest window had no more than 16 pages, no number of other readers
+/// shrank windows.
+#[test]
+fn windows_shrink_where_they_are_small_too() {
+    let mut reader = Reader::new(1 << 20, 1 << 12);
+    (reader.bounds.window, reader.bounds.waiting) = (16, 250);
+    for page in 0..2_000 {
+        reader.bounds.evicted += 100;
+        if page == 1_000 {
+            reader.largest = 0;
+        }
+        reader.read(page..page + 1);
+    }
+    assert_eq!(reader.largest, 4);
+}
+
 /// A regression: where the largest window is small, doubt halved it to less than two pages. Then
 /// nothing was read ahead any more, so nothing could lessen the doubt.
 #[test]
