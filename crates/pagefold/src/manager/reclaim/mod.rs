@@ -92,6 +92,9 @@ struct Sorting {
     stay: ArrayVec<IsolatedFrame, STAY_MAX>,
     /// Pages that were spared because they were read ahead and not used yet.
     spared: usize,
+    /// New pages that leave the window unused, except those that were read ahead in vain: these tell
+    /// nothing of how long the window should be.
+    unused: usize,
 }
 
 impl Sorting {
@@ -265,6 +268,7 @@ impl Manager {
         let away = looked_at;
 
         let Challengers { usual, hot } = sort_cut(frames, stripe, now, cut, insist, &mut sorting);
+        stripe.left_unused(sorting.unused);
         if !usual.is_empty() {
             let Outcome { won, lost, beaten } = stripe.challenge(frames, usual, 1, now, &mut leftovers);
             sorting.stay.extend(won);
@@ -361,7 +365,7 @@ fn sort_cut(frames: &Frames, stripe: &Stripe, now: Now, cut: Cut, insist: bool, 
         sort_main(frames, stripe, now, frame, insist, sorting);
     }
     let mut main_room = cut.main_room;
-    let (mut challengers, mut unused) = (Challengers::default(), 0);
+    let mut challengers = Challengers::default();
     for frame in cut.window {
         let rank = Rank::of(frames, frame.id());
         let is_recent = || rank.age(now) < waiting;
@@ -371,9 +375,10 @@ fn sort_cut(frames: &Frames, stripe: &Stripe, now: Now, cut: Cut, insist: bool, 
             continue;
         }
         let used = frames.take_use(frame.id());
+        let is_in_vain = frames.is_unused_ahead(frame.id());
         // Whether the page came back after an eviction, and has no place in main yet. A page that
         // was read ahead counts only once it has been used.
-        let is_back = rank.origin() != Origin::New && !frames.is_unused_ahead(frame.id());
+        let is_back = rank.origin() != Origin::New && !is_in_vain;
         let rank = match used {
             Use::Certain(uses) if cut.uses_tell => rank.seen(uses, now, frame.id()),
             Use::None => rank,
@@ -381,7 +386,7 @@ fn sort_cut(frames: &Frames, stripe: &Stripe, now: Now, cut: Cut, insist: bool, 
         };
         let is_used = matches!(used, Use::Certain(_)) && (cut.uses_tell || rank.leaves() == Left::Main);
         if insist || !(is_used || is_back) {
-            unused += usize::from(used == Use::None && rank.origin() == Origin::New);
+            sorting.unused += usize::from(used == Use::None && rank.origin() == Origin::New && !is_in_vain);
             rank.give(frames, &frame);
             sorting.victims.push(frame);
         } else if main_room > 0 {
@@ -393,7 +398,6 @@ fn sort_cut(frames: &Frames, stripe: &Stripe, now: Now, cut: Cut, insist: bool, 
             if is_hot { challengers.hot.push(frame) } else { challengers.usual.push(frame) }
         }
     }
-    stripe.left_unused(unused);
     challengers
 }
 
@@ -429,9 +433,35 @@ fn cut_substitutes(
 
 #[cfg(all(test, not(any(pagefold_loom, pagefold_manycore))))]
 mod tests {
+    use frames::{Ahead, BeginLoad, Config, Labels, PageMap};
+    use sync::Arc;
+
     use super::*;
+    use crate::lru::clock::Clock;
+    use crate::lru::interval::Interval;
     use crate::{Advice, Group, Pagefold};
     use test_disks::SimulatedDisk;
+
+    /// A regression: pages that had been read ahead in vain shrank the window.
+    #[test]
+    fn pages_read_ahead_in_vain_dont_count_as_unused() {
+        let frames = Arc::new(Frames::new(&Config::new(1 << 20, 4096)).unwrap());
+        let map = PageMap::new(Arc::clone(&frames), 10).unwrap();
+        let load = |(page, ahead)| {
+            let BeginLoad::Begun(loading) = map.begin_load(page) else { panic!("no other thread loads it") };
+            let rank = Rank::young(Origin::New, Interval::UNKNOWN).on(Kind::Window);
+            let labels = Labels { group: 7, rank: rank.bits(), ahead, ..Labels::default() };
+            loading.publish(frames.allocate().unwrap(), labels, false).0
+        };
+        let window = (0..5).zip([Ahead::Yes, Ahead::No, Ahead::Marked, Ahead::No, Ahead::Yes]).map(load).collect();
+        let (stripe, now, mut sorting) = (Stripe::new(7, 0), Clock::new(100).now(5), Sorting::default());
+        let cut = Cut { window, ..Cut::default() };
+        let challengers = sort_cut(&frames, &stripe, now, cut, false, &mut sorting);
+        assert!(challengers.usual.is_empty() && challengers.hot.is_empty());
+        assert_eq!((sorting.victims.len(), sorting.unused), (5, 2));
+        let victims: Batch<VICTIMS_MAX> = sorting.victims.into_iter().collect();
+        stripe.put_back(&frames, victims, &mut Leftovers::default());
+    }
 
     /// A regression: all pages of the fullest group were pinned or dirty, so none could be evicted.
     /// Even so, whenever any group needed a batch of frames, reclaim first looked at all these
