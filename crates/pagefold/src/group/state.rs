@@ -406,19 +406,24 @@ impl GroupState {
         self.counters.evictions.add(window + main);
     }
 
-    /// Returns the shadow of a page that is evicted at the time `now`, for its word.
-    pub(crate) fn shadow(&self, rank: Rank, now: Now) -> u64 {
-        shadow_of(rank, now).to_word(self.id)
+    /// Returns the shadow of a page that is evicted at the time `now`, for its word. `is_in_vain`:
+    /// the page was read ahead, and hasn't been used since.
+    pub(crate) fn shadow(&self, rank: Rank, is_in_vain: bool, now: Now) -> u64 {
+        shadow_of(rank, is_in_vain, now).to_word(self.id)
     }
 
-    /// Returns the note for a page that is swapped out at the time `now`.
-    pub(crate) fn note(&self, rank: Rank, now: Now) -> swap::Note {
-        shadow_of(rank, now).to_note(self.id)
+    /// Returns the note for a page that is swapped out at the time `now`. See also
+    /// [`shadow`](Self::shadow).
+    pub(crate) fn note(&self, rank: Rank, is_in_vain: bool, now: Now) -> swap::Note {
+        shadow_of(rank, is_in_vain, now).to_note(self.id)
     }
 }
 
-fn shadow_of(rank: Rank, now: Now) -> Shadow {
-    Shadow::new(rank.interval(), rank.leaves(), rank.age(now), now)
+/// A page that was read ahead in vain counts as new when it comes back: it isn't known when the page
+/// was last used.
+fn shadow_of(rank: Rank, is_in_vain: bool, now: Now) -> Shadow {
+    let age = if is_in_vain { now.long_ago() } else { rank.age(now) };
+    Shadow::new(rank.interval(), rank.leaves(), age, now)
 }
 
 #[cfg(test)]
@@ -461,9 +466,9 @@ mod tests {
         assert_eq!((group.try_charge(98, 2), group.peak()), (100, 98));
         assert_eq!(group.history(0), History::default());
         let rank = Rank::young(Origin::New, Interval::UNKNOWN).used_at(group.now());
-        let of = |rank: Rank| group.history(group.shadow(rank, group.now()));
+        let of = |rank: Rank| group.history(group.shadow(rank, false, group.now()));
         let [window, main] = [rank.on(Kind::Window), rank.on(Kind::Main)];
-        let shadows = [window, main].map(|rank| group.shadow(rank, group.now()));
+        let shadows = [window, main].map(|rank| group.shadow(rank, false, group.now()));
         assert_eq!(
             of(window),
             History { interval: Interval::rounded(1, 0), origin: Origin::AtOnceToWindow, is_refault: true }
@@ -487,9 +492,24 @@ mod tests {
         assert_eq!(group.try_charge(100, 0), 100);
         let interval = Interval::rounded(800, 0);
         let rank = Rank::young(Origin::Back, interval).used_at(group.now()).settled(Kind::Window);
-        let shadow = group.shadow(rank, group.now());
+        let shadow = group.shadow(rank, false, group.now());
         group.evicted(0, FORGOTTEN * 100 + 100);
         assert_eq!(group.history(shadow), History { interval, origin: Origin::New, is_refault: true });
+    }
+
+    /// A regression: the load of a page that was read ahead in vain counted as a use. So the page
+    /// seemed to be used again soon when it came back, and won a place in main.
+    #[test]
+    fn a_page_that_was_read_ahead_in_vain_is_new_when_it_comes_back() {
+        let group = GroupState::new(7, "a", None, 100);
+        assert_eq!(group.try_charge(100, 0), 100);
+        let interval = Interval::rounded(800, 0);
+        let rank = Rank::young(Origin::Back, interval).used_at(group.now()).settled(Kind::Window);
+        let shadow = group.shadow(rank, true, group.now());
+        for loads in [1, 10_000] {
+            group.evicted(loads, 0);
+            assert_eq!(group.history(shadow), History { interval, origin: Origin::New, is_refault: true });
+        }
     }
 
     /// A regression: the stamp of a page that was away for very long had wrapped. So the page
@@ -502,7 +522,7 @@ mod tests {
                 assert_eq!(group.try_charge(100, 0), 100);
                 let interval = Interval::rounded(800, 0);
                 let rank = Rank::young(Origin::Back, interval).used_at(group.now()).settled(kind);
-                let shadow = group.shadow(rank, group.now());
+                let shadow = group.shadow(rank, false, group.now());
                 if kind == Kind::Main { group.evicted(0, loads) } else { group.evicted(loads, 0) }
                 let new = History { interval, origin: Origin::New, is_refault: true };
                 assert_eq!(group.history(shadow), new, "{loads} loads, {kind:?}");

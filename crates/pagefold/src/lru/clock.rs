@@ -138,6 +138,12 @@ impl Now {
         if units >= range - GOES_BACK { 0 } else { units << self.shift }
     }
 
+    /// Returns an age that a shadow can keep for long until its stamp wraps, in loads: half of the
+    /// stamp's range.
+    pub(crate) fn long_ago(self) -> u64 {
+        1 << (SHADOW_STAMP_BITS - 1) << self.shift
+    }
+
     /// Returns how many pages have left `list` up to this moment, in units. Callers keep the lowest
     /// `LEFT_BITS` bits.
     pub(crate) fn left(self, list: Left) -> u64 {

@@ -20,8 +20,8 @@ impl Memory {
 
     /// Evicts an isolated page, and leaves its shadow in the page map.
     pub(crate) fn evict(&self, group: &GroupState, frame: IsolatedFrame, now: Now) -> Result<OwnedFrame<'_>, Refused> {
-        let rank = Rank::of(&self.frames, frame.id());
-        self.frames.evict(frame, group.shadow(rank, now))
+        let (rank, is_in_vain) = (Rank::of(&self.frames, frame.id()), self.frames.is_unused_ahead(frame.id()));
+        self.frames.evict(frame, group.shadow(rank, is_in_vain, now))
     }
 
     /// Counts evictions for the group, and for the files that the pages belonged to.

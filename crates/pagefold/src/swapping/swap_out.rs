@@ -178,7 +178,8 @@ impl Swapping {
         stored: Stored,
         now: Now,
     ) -> Result<OwnedFrame<'a>, IsolatedFrame> {
-        let note = group.note(Rank::of(&memory.frames, frame.id()), now);
+        let rank = Rank::of(&memory.frames, frame.id());
+        let note = group.note(rank, memory.frames.is_unused_ahead(frame.id()), now);
         let (entry, keeps) = match stored {
             Stored::Kept(slot) => (PageEntry::Slot(slot), true),
             Stored::Written(slot) => (PageEntry::Slot(slot), false),
