@@ -419,8 +419,8 @@ impl GroupState {
     }
 }
 
-/// A page that was read ahead in vain counts as new when it comes back: it isn't known when the page
-/// was last used.
+/// A page that was read ahead in vain counts as new when it comes back: it isn't known when the
+/// page was last used.
 fn shadow_of(rank: Rank, is_in_vain: bool, now: Now) -> Shadow {
     let age = if is_in_vain { now.long_ago() } else { rank.age(now) };
     Shadow::new(rank.interval(), rank.leaves(), age, now)
@@ -523,7 +523,8 @@ mod tests {
                 let interval = Interval::rounded(800, 0);
                 let rank = Rank::young(Origin::Back, interval).used_at(group.now()).settled(kind);
                 let shadow = group.shadow(rank, false, group.now());
-                if kind == Kind::Main { group.evicted(0, loads) } else { group.evicted(loads, 0) }
+                let (window, main) = if kind == Kind::Main { (0, loads) } else { (loads, 0) };
+                group.evicted(window, main);
                 let new = History { interval, origin: Origin::New, is_refault: true };
                 assert_eq!(group.history(shadow), new, "{loads} loads, {kind:?}");
             }

@@ -29,8 +29,8 @@
 //! believed. This ends once enough pages were read ahead without waste ([`Trust`]).
 //!
 //! When a stream ends, its last windows are wasted although its pattern was real. So a few wasted
-//! windows are allowed from the start. And for a stream in sequence, readahead learns after how many
-//! pages such streams end, and requests no pages beyond ([`Runs`]).
+//! windows are allowed from the start. And readahead learns at which lengths streams end, and
+//! requests no pages beyond ([`Runs`]). If a stream goes on there, its windows begin to grow anew.
 //!
 //! Pages that are read ahead must stay in memory until they are used. Until then they are on
 //! reclaim's lists *young* and *window* (see `lru`), which may hold only a small part of the
@@ -46,7 +46,7 @@
 //! sequential. Window after window, the reader with the stride then reaches the mark. If readahead
 //! took this reader for a sequential one, it would load all pages that the stride leaves out. So
 //! before readahead requests the next window, it checks that the reader has used enough of the
-//! pages that it has just passed.
+//! pages that it has just passed: three quarters of those that are in memory.
 
 pub(crate) mod advice;
 mod runs;
@@ -89,8 +89,11 @@ const CROWDED_SHARE: u64 = 4;
 const STALE: u64 = 4;
 /// Before the next window is requested, this many blocks behind the reader are checked.
 const LOOKED_AT: i64 = 64;
-/// Of these blocks, at least 1/`USED_SHARE` of those that are in memory must have been used.
-const USED_SHARE: u32 = 3;
+/// Of these blocks, for each one that is in memory and hasn't been used, at least `USED` must have
+/// been used.
+const USED: u32 = 3;
+/// The blocks that a stream is assumed to have so far if its beginning was missed.
+const LENGTH_UNKNOWN: u64 = 32;
 
 /// How much to read ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,8 +126,8 @@ pub(crate) struct Bounds {
 
 impl Bounds {
     /// Returns the size of the largest window for a stream whose smallest window has `least` pages.
-    /// However large the doubt is, this is no less than `least` if that many pages may be read ahead
-    /// at all: if nothing were read ahead, nothing could lessen the doubt.
+    /// However large the doubt is, this is no less than `least` if that many pages may be read
+    /// ahead at all: if nothing were read ahead, nothing could lessen the doubt.
     fn window_max(&self, doubt: u32, least: u64) -> u64 {
         let eager = u32::from(self.eagerness == Eagerness::Sequential);
         let most = self.window << eager;
@@ -179,9 +182,9 @@ struct Stream {
     last: Range2,
     /// The distance from one access to the next, in pages; 0 if unknown, 1 or −1 in sequence.
     stride: i64,
-    /// Where the stream's first page begins or, if the stream goes backwards, ends. Known only if
-    /// the stream is in sequence, and was followed from its first access on.
-    origin: Option<u64>,
+    /// The number of blocks from the first access to the end of `last`. `None` if the stream wasn't
+    /// followed from its first access on.
+    length: Option<u64>,
     /// How often an access continued the stream.
     matches: u32,
     /// The number of blocks after `last` that were requested already, and the size of the last
@@ -219,12 +222,11 @@ enum Continues {
 impl Stream {
     /// Returns the number of pages in a block: 1 if the stream is in sequence.
     fn block(&self) -> u64 {
-        if self.stride.unsigned_abs() == 1 { 1 } else { self.last.len() }
+        if self.is_in_sequence() { 1 } else { self.last.len() }
     }
 
-    /// Returns the number of pages from the first one to the end of the last access, if known.
-    fn length(&self) -> Option<u64> {
-        self.origin.map(|origin| if self.stride == 1 { self.last.end - origin } else { origin - self.last.start })
+    fn is_in_sequence(&self) -> bool {
+        self.stride.unsigned_abs() == 1
     }
 
     /// Returns how an access to these pages continues the stream, if it does.
@@ -273,7 +275,7 @@ impl Stream {
         for fate in (1..=LOOKED_AT).map_while(before).filter_map(is_used) {
             *if fate { &mut used } else { &mut unused } += 1;
         }
-        unused > (USED_SHARE - 1) * used
+        USED * unused > used
     }
 
     /// Notes that the reader makes `access`. `blocks` is the distance in blocks from the stream's
@@ -282,6 +284,7 @@ impl Stream {
     fn advance(&mut self, access: Range2, blocks: u64) {
         let used = if self.block() == 1 { (blocks + access.len()).saturating_sub(1) } else { blocks };
         self.matches += 1;
+        self.length = self.length.map(|length| length + used);
         self.last = access;
         self.ahead = self.ahead.saturating_sub(used);
     }
@@ -313,14 +316,19 @@ impl Stream {
         }
     }
 
-    /// Returns whether the stream's pages that were read ahead have left memory. A miss near them is
-    /// no continuation of the stream then.
+    /// Returns whether the stream's pages that were read ahead have left memory. A miss near them
+    /// is no continuation of the stream then.
     fn is_stale(&self, bounds: &Bounds) -> bool {
         self.window > 0 && bounds.evicted.saturating_sub(self.evicted) > STALE * bounds.waiting
     }
 
-    /// Returns the next window, within the file, and notes it as requested.
-    fn ask(&mut self, window: u64, pages: u64) -> Option<Window> {
+    /// Returns how many blocks a window of that many pages has.
+    fn blocks(&self, window: u64) -> u64 {
+        if self.is_in_sequence() { window.max(1) } else { (window / self.block()).clamp(1, BLOCKS_MAX) }
+    }
+
+    /// Returns the next window, within the file, of at most `most` blocks. Notes it as requested.
+    fn ask(&mut self, most: u64, pages: u64) -> Option<Window> {
         let (block, stride) = (self.block(), self.stride);
         let from = match stride {
             1 => self.last.end - 1,
@@ -331,8 +339,7 @@ impl Stream {
             from.checked_add_signed(distance).filter(|start| start.checked_add(block).is_some_and(|end| end <= pages))
         };
         let first = at(self.ahead + 1)?;
-        let most = if block == 1 && stride.unsigned_abs() == 1 { window } else { (window / block).min(BLOCKS_MAX) };
-        let blocks = (1..=most.max(1)).rev().find(|&blocks| at(self.ahead + blocks).is_some())?;
+        let blocks = (1..=most).rev().find(|&blocks| at(self.ahead + blocks).is_some())?;
         self.window = blocks;
         self.ahead += blocks;
         Some(Window { first, block, stride, blocks })
@@ -349,7 +356,8 @@ pub(crate) struct Streams {
     /// The number of accesses reported.
     clock: u32,
     trust: Trust,
-    runs: Runs,
+    /// The lengths, in blocks, at which streams in sequence ended, and those with strides.
+    ends: [Runs; 2],
 }
 
 impl Streams {
@@ -371,7 +379,8 @@ impl Streams {
         let Some((at, how)) = found.filter(|&(at, _)| self.is_followed(at, access, is_used)) else {
             let at = self.begin(access);
             if bounds.eagerness == Eagerness::Sequential {
-                self.streams[at].stride = 1;
+                let stream = &mut self.streams[at];
+                (stream.stride, stream.length) = (1, Some(access.len()));
                 return self.ask(at, bounds.window_max(self.trust.doubt, WINDOW_MIN) / 4, bounds);
             }
             return None;
@@ -379,9 +388,9 @@ impl Streams {
         let stream = &mut self.streams[at];
         match how {
             Continues::InSequence(stride) => {
-                let origin = if stride == 1 { stream.last.start } else { stream.last.end };
-                *stream = Stream { stride, origin: Some(origin), ..Stream::default() };
-                stream.advance(access, 0);
+                let last = stream.last;
+                let length = Some(if stride == 1 { access.end - last.start } else { last.end - access.start });
+                *stream = Stream { last: access, stride, length, matches: 1, ..Stream::default() };
             }
             Continues::After(blocks) => {
                 let lost = stream.is_ahead(missing);
@@ -433,8 +442,8 @@ impl Streams {
         } else {
             let ahead = followers();
             let (evicted, matches) = (bounds.evicted, BELIEVED);
-            let (origin, window, heard) = (None, ahead, 0);
-            let stream = Stream { last: access, stride: 1, origin, matches, ahead, window, evicted, heard };
+            let (length, window, heard) = (None, ahead, 0);
+            let stream = Stream { last: access, stride: 1, length, matches, ahead, window, evicted, heard };
             if ahead == 0 || stream.is_left_out(access, is_used) {
                 return None;
             }
@@ -456,17 +465,17 @@ impl Streams {
         if max < least {
             return None;
         }
-        let mut pages = pages.min(max).min(stream.kept(bounds));
-        if bounds.eagerness == Eagerness::Normal
-            && let Some(length) = stream.length()
-        {
-            pages = self.runs.worth(length, stream.ahead, pages);
-            if pages == 0 {
-                return None;
-            }
+        let mut blocks = stream.blocks(pages.min(max).min(stream.kept(bounds)));
+        if bounds.eagerness == Eagerness::Normal {
+            let (length, ends) = (stream.length.unwrap_or(LENGTH_UNKNOWN), &self.ends[ends_of(stream)]);
+            blocks = ends.worth(length, stream.ahead, blocks);
+        }
+        if blocks == 0 {
+            stream.window = stream.window.min(1);
+            return None;
         }
         stream.evicted = bounds.evicted;
-        stream.ask(pages, bounds.pages)
+        stream.ask(blocks, bounds.pages)
     }
 
     /// Returns whether the reader of the stream `at`, which now makes `access`, uses the pages that
@@ -486,8 +495,8 @@ impl Streams {
     /// Notes that the stream `at` has ended.
     fn end(&mut self, at: usize) {
         let stream = &self.streams[at];
-        if let Some(length) = stream.length().filter(|_| stream.matches >= BELIEVED) {
-            self.runs.ended(length);
+        if let Some(length) = stream.length.filter(|_| stream.matches >= BELIEVED) {
+            self.ends[ends_of(stream)].ended(length);
         }
     }
 
@@ -514,9 +523,15 @@ impl Streams {
         let nearest = strides.min_by_key(|stride| stride.unsigned_abs());
         let stride = nearest.filter(|stride| (2..=STRIDE_MAX).contains(&stride.unsigned_abs())).unwrap_or(0);
         self.end(at);
-        self.streams[at] = Stream { last: access, stride, heard: self.clock.max(1), ..Stream::default() };
+        let (length, heard) = (Some(1), self.clock.max(1));
+        self.streams[at] = Stream { last: access, stride, length, heard, ..Stream::default() };
         at
     }
+}
+
+/// Returns the index in [`Streams::ends`] for a stream.
+fn ends_of(stream: &Stream) -> usize {
+    usize::from(!stream.is_in_sequence())
 }
 
 #[cfg(all(test, not(pagefold_loom)))]

@@ -1,24 +1,26 @@
-//! How long *runs* are: the parts of a file that readers read in sequence.
+//! How long *runs* are: the accesses of a reader in sequence, or with a stride. A run's length is
+//! counted in blocks: in pages if the reader is in sequence, otherwise in accesses.
 //!
 //! A window is requested while the window before it is in use. So where a run ends, the rest of its
-//! last windows is wasted. Windows double, so up to two thirds of the pages of short runs would be
-//! read in vain. But the runs of a file often end at the same few lengths, for example at the size
-//! of a record or an extent. So a page is read ahead only if most of the runs that got as far as
-//! this one got to that page.
+//! last windows is wasted. Windows double, so of short runs up to two thirds of the blocks that are
+//! read would be wasted. But runs often end at the same few lengths, for example at the size of a
+//! record or an extent. So a block is read ahead only if most of the runs that got as far as this
+//! one got to that block.
 //!
 //! Only runs that have ended are counted: a run that goes on tells nothing of where runs end. That
-//! a run has ended isn't seen directly. It is assumed when the run's stream gives way to another.
+//! a run has ended isn't seen directly. It is assumed when another stream takes the place of the
+//! run's stream.
 
 /// Lengths below `EXACT` are counted exactly, longer ones in `PER_OCTAVE` steps for each doubling.
 const EXACT: u64 = 64;
 const PER_OCTAVE: u64 = 16;
-/// All runs of at least this many pages are counted as equally long.
+/// All runs of at least this many blocks are counted as equally long.
 const LONGEST: u64 = 4096;
 const COUNTS: usize = (EXACT + PER_OCTAVE * (LONGEST.ilog2() - EXACT.ilog2()) as u64) as usize + 1;
 
 /// This many endless runs are assumed beside those that ended.
 const ASSUMED: u32 = 4;
-/// A page is read ahead if at least `WORTH.0` of `WORTH.1` runs got to it.
+/// A block is read ahead if at least `WORTH.0` of `WORTH.1` runs got to it.
 const WORTH: (u32, u32) = (7, 8);
 
 /// The number of runs that got to each length, of those that ended lately.
@@ -35,7 +37,7 @@ impl Default for Runs {
 }
 
 impl Runs {
-    /// Notes that a run of `length` pages has ended.
+    /// Notes that a run of `length` blocks has ended.
     pub(super) fn ended(&mut self, length: u64) {
         if self.reached[0] == u8::MAX {
             self.reached.iter_mut().for_each(|count| *count /= 2);
@@ -43,8 +45,8 @@ impl Runs {
         self.reached[..=place(length)].iter_mut().for_each(|count| *count += 1);
     }
 
-    /// Returns how many pages are worth reading ahead, at most `wanted`, for a run that has `length`
-    /// pages so far, if `ahead` further pages were read ahead already.
+    /// Returns how many blocks are worth reading ahead, at most `wanted`, for a run that has
+    /// `length` blocks so far, if `ahead` further ones were read ahead already.
     pub(super) fn worth(&self, length: u64, ahead: u64, wanted: u64) -> u64 {
         let runs = |place: usize| u32::from(self.reached[place]) + ASSUMED;
         let enough = (runs(place(length)) * WORTH.0).div_ceil(WORTH.1);
@@ -67,12 +69,11 @@ fn place(length: u64) -> usize {
 
 /// Returns the shortest length that has this place; `None` if no length has.
 fn first(place: usize) -> Option<u64> {
-    let beyond = (place as u64).saturating_sub(EXACT);
-    match place {
-        COUNTS.. => None,
-        _ if (place as u64) < EXACT => Some(place as u64),
-        _ => Some((PER_OCTAVE + beyond % PER_OCTAVE) << (beyond / PER_OCTAVE + u64::from((EXACT / PER_OCTAVE).ilog2()))),
-    }
+    let is_place = place < COUNTS;
+    let place = place as u64;
+    let (octave, step) = (place.saturating_sub(EXACT) / PER_OCTAVE, place % PER_OCTAVE);
+    let length = if place < EXACT { place } else { (PER_OCTAVE + step) << octave << (EXACT / PER_OCTAVE).ilog2() };
+    is_place.then_some(length)
 }
 
 #[cfg(all(test, not(pagefold_loom)))]
@@ -95,7 +96,8 @@ mod tests {
         let mut runs = Runs::default();
         assert_eq!(runs.worth(3, 0, 100), 100, "runs are endless until one has ended");
         (0..20).for_each(|_| runs.ended(8));
-        assert_eq!([(3, 0), (3, 2), (8, 0), (9, 0)].map(|(length, ahead)| runs.worth(length, ahead, 100)), [5, 3, 0, 100]);
+        let worth = [(3, 0), (3, 2), (8, 0), (9, 0)].map(|(length, ahead)| runs.worth(length, ahead, 100));
+        assert_eq!(worth, [5, 3, 0, 100]);
         assert_eq!((runs.worth(3, 0, 4), runs.worth(3, 9, 100)), (4, 0), "no more than wanted");
         // Of the runs that got beyond 8 pages, all got to 1,000.
         (0..20).for_each(|_| runs.ended(1_000));

@@ -92,8 +92,8 @@ struct Sorting {
     stay: ArrayVec<IsolatedFrame, STAY_MAX>,
     /// Pages that were spared because they were read ahead and not used yet.
     spared: usize,
-    /// New pages that leave the window unused, except those that were read ahead in vain: these tell
-    /// nothing of how long the window should be.
+    /// New pages that leave the window unused, except those that were read ahead in vain: these
+    /// tell nothing of how long the window should be.
     unused: usize,
 }
 
