@@ -21,7 +21,7 @@ use crate::group::unclean::UncleanCount;
 use crate::group::walk::Walk;
 use crate::lru::GroupLists;
 use crate::lru::admission::{Arrival, History};
-use crate::lru::clock::{Clock, Left, Now};
+use crate::lru::clock::{Clock, Left, Now, SHADOW_STAMP_BITS, UNITS_MAX};
 use crate::lru::rank::{Origin, Rank};
 use crate::lru::shadow::Shadow;
 use crate::lru::stripe::Stripe;
@@ -42,6 +42,7 @@ const WITHIN: u64 = u64::MAX;
 /// main from pages that are used more often. Suppose on the other hand that the absence were added.
 /// Then pages of an earlier phase, which are used often again, would stay out of main for long.
 const FORGOTTEN: u64 = 16;
+const _: () = assert!(FORGOTTEN * UNITS_MAX < 1 << (SHADOW_STAMP_BITS - 1), "`Now::long_ago` is longer ago");
 
 /// Everything about a group. Sizes are in pages.
 #[derive(Debug)]

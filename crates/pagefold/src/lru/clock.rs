@@ -7,7 +7,7 @@
 //!
 //! Frames and shadows keep times in few bits: in *units* of 2^`shift` loads, modulo a power of two.
 //! A unit is about 1/256 of the group's size. If the size becomes less than 16 units or more than
-//! 2,048 units, the unit changes. A time that was kept in the old unit is then misread once: the
+//! 1,023 units, the unit changes. A time that was kept in the old unit is then misread once: the
 //! page seems older or younger than it is. A time that lies further back than the range of its bits
 //! is misread, too ([`Now::since`]).
 //!
@@ -32,9 +32,9 @@ const UNITS: u64 = 256;
 /// at least this many,
 const UNITS_MIN: u64 = 16;
 /// and at most this many.
-const UNITS_MAX: u64 = 2048;
-/// A group's time goes back by at most the group's size, which is seldom more than this many units.
-const GOES_BACK: u64 = 2 * UNITS;
+pub(crate) const UNITS_MAX: u64 = 1023;
+/// A group's time goes back by at most the group's size.
+const GOES_BACK: u64 = UNITS_MAX;
 
 /// The list that a page was evicted from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,9 +151,12 @@ impl Now {
     }
 
     /// Returns how many pages have left `list` since an earlier moment. `then` is what
-    /// [`left`](Self::left) returned at that moment, or its lowest `LEFT_BITS` bits.
+    /// [`left`](Self::left) returned at that moment, or its lowest `LEFT_BITS` bits. The moment may
+    /// seem to lie in the future, because stripes note the time at different moments; the result is
+    /// then 0.
     pub(crate) fn left_since(self, list: Left, then: u64) -> u64 {
-        (self.left(list).wrapping_sub(then) & ((1 << LEFT_BITS) - 1)) << self.shift
+        let units = self.left(list).wrapping_sub(then) & ((1 << LEFT_BITS) - 1);
+        if units >= (1 << LEFT_BITS) - GOES_BACK { 0 } else { units << self.shift }
     }
 
     fn pages_left(self, list: Left) -> u64 {
@@ -237,6 +240,15 @@ mod tests {
             clock.evicted(loads, 0);
             assert_eq!(clock.now(100).since(then, bits), loads);
         }
+    }
+
+    /// A regression: a page that came back at once, to a CPU whose stripe had noted an earlier time,
+    /// seemed to have been away for very long.
+    #[test]
+    fn a_page_that_left_after_the_noted_time_left_now() {
+        let clock = Clock::new(1_000);
+        let (noted, left) = (clock.now(1_000), clock.now(1_000).left(Left::Window) + 1);
+        assert_eq!(noted.left_since(Left::Window, left), 0);
     }
 
     #[test]

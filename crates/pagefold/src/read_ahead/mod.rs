@@ -46,7 +46,7 @@
 //! sequential. Window after window, the reader with the stride then reaches the mark. If readahead
 //! took this reader for a sequential one, it would load all pages that the stride leaves out. So
 //! before readahead requests the next window, it checks that the reader has used enough of the
-//! pages that it has just passed: three quarters of those that are in memory.
+//! pages that it has just passed: more than half of those that are in memory.
 
 pub(crate) mod advice;
 mod runs;
@@ -89,11 +89,8 @@ const CROWDED_SHARE: u64 = 4;
 const STALE: u64 = 4;
 /// Before the next window is requested, this many blocks behind the reader are checked.
 const LOOKED_AT: i64 = 64;
-/// Of these blocks, for each one that is in memory and hasn't been used, at least `USED` must have
-/// been used.
-const USED: u32 = 3;
 /// The blocks that a stream is assumed to have so far if its beginning was missed.
-const LENGTH_UNKNOWN: u64 = 32;
+const LENGTH_UNKNOWN: u64 = 16;
 
 /// How much to read ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,9 +179,12 @@ struct Stream {
     last: Range2,
     /// The distance from one access to the next, in pages; 0 if unknown, 1 or −1 in sequence.
     stride: i64,
-    /// The number of blocks from the first access to the end of `last`. `None` if the stream wasn't
-    /// followed from its first access on.
-    length: Option<u64>,
+    /// The number of blocks from the first access to the end of `last`. If the stream's beginning
+    /// was missed, this is an assumption (`LENGTH_UNKNOWN`) and the blocks since.
+    length: u64,
+    /// Whether `length` will tell where the reader ended: the stream is followed from its first
+    /// access on, and no window was cut short for want of pages that could be loaded.
+    tells_length: bool,
     /// How often an access continued the stream.
     matches: u32,
     /// The number of blocks after `last` that were requested already, and the size of the last
@@ -266,6 +266,13 @@ impl Stream {
         if self.window == 0 { 1 } else { self.ahead + self.window + 1 }
     }
 
+    /// Returns how many of the blocks ahead the reader has used: hits aren't reported.
+    fn used_ahead(&self, is_used: IsUsed<'_>) -> u64 {
+        let from = if self.stride == 1 { self.last.end - 1 } else { self.last.start };
+        let after = |blocks: u64| from.checked_add_signed(self.stride.checked_mul(blocks.try_into().ok()?)?);
+        (1..=self.ahead).map_while(after).take_while(|&page| is_used(page) == Some(true)).count() as u64
+    }
+
     /// Returns whether a reader that makes `access` has skipped most of the pages that were read
     /// ahead for it.
     fn is_left_out(&self, access: Range2, is_used: IsUsed<'_>) -> bool {
@@ -275,7 +282,7 @@ impl Stream {
         for fate in (1..=LOOKED_AT).map_while(before).filter_map(is_used) {
             *if fate { &mut used } else { &mut unused } += 1;
         }
-        USED * unused > used
+        unused >= used && unused > 0
     }
 
     /// Notes that the reader makes `access`. `blocks` is the distance in blocks from the stream's
@@ -284,7 +291,7 @@ impl Stream {
     fn advance(&mut self, access: Range2, blocks: u64) {
         let used = if self.block() == 1 { (blocks + access.len()).saturating_sub(1) } else { blocks };
         self.matches += 1;
-        self.length = self.length.map(|length| length + used);
+        self.length = self.length.saturating_add(used);
         self.last = access;
         self.ahead = self.ahead.saturating_sub(used);
     }
@@ -377,20 +384,23 @@ impl Streams {
         let found = found.filter(|&(at, _)| !self.streams[at].is_stale(bounds));
         let found = found.max_by_key(|&(at, _)| self.streams[at].matches);
         let Some((at, how)) = found.filter(|&(at, _)| self.is_followed(at, access, is_used)) else {
-            let at = self.begin(access);
+            let at = self.begin(access, is_used);
             if bounds.eagerness == Eagerness::Sequential {
                 let stream = &mut self.streams[at];
-                (stream.stride, stream.length) = (1, Some(access.len()));
+                (stream.stride, stream.length) = (1, access.len());
                 return self.ask(at, bounds.window_max(self.trust.doubt, WINDOW_MIN) / 4, bounds);
             }
             return None;
         };
+        if matches!(how, Continues::InSequence(_)) {
+            self.end(at, is_used);
+        }
         let stream = &mut self.streams[at];
         match how {
             Continues::InSequence(stride) => {
                 let last = stream.last;
-                let length = Some(if stride == 1 { access.end - last.start } else { last.end - access.start });
-                *stream = Stream { last: access, stride, length, matches: 1, ..Stream::default() };
+                let length = if stride == 1 { access.end - last.start } else { last.end - access.start };
+                *stream = Stream { last: access, stride, length, tells_length: true, matches: 1, ..Stream::default() };
             }
             Continues::After(blocks) => {
                 let lost = stream.is_ahead(missing);
@@ -412,6 +422,7 @@ impl Streams {
     pub(crate) fn ends_early(&mut self, blocks: u64) {
         if let Some(stream) = self.streams.iter_mut().find(|stream| stream.heard == self.clock) {
             stream.ahead = stream.ahead.saturating_sub(blocks);
+            stream.tells_length &= blocks == 0;
         }
     }
 
@@ -434,7 +445,7 @@ impl Streams {
         let found = (0..STREAMS).find_map(|at| continued(&self.streams[at]).map(|(access, how)| (at, access, how)));
         let at = if let Some((at, access, Continues::After(blocks))) = found {
             if !self.is_followed(at, access, is_used) {
-                self.begin(access);
+                self.begin(access, is_used);
                 return None;
             }
             self.streams[at].advance(access, blocks);
@@ -442,12 +453,15 @@ impl Streams {
         } else {
             let ahead = followers();
             let (evicted, matches) = (bounds.evicted, BELIEVED);
-            let (length, window, heard) = (None, ahead, 0);
-            let stream = Stream { last: access, stride: 1, length, matches, ahead, window, evicted, heard };
+            let (length, tells_length, window, heard) = (LENGTH_UNKNOWN, false, ahead, 0);
+            let stream =
+                Stream { last: access, stride: 1, length, tells_length, matches, ahead, window, evicted, heard };
             if ahead == 0 || stream.is_left_out(access, is_used) {
                 return None;
             }
-            let at = self.begin(access);
+            // The reader's stream was replaced while the reader went on, and counted as ended.
+            self.ends[ends_of(&stream)].doubt();
+            let at = self.begin(access, is_used);
             self.streams[at] = stream;
             at
         };
@@ -467,8 +481,7 @@ impl Streams {
         }
         let mut blocks = stream.blocks(pages.min(max).min(stream.kept(bounds)));
         if bounds.eagerness == Eagerness::Normal {
-            let (length, ends) = (stream.length.unwrap_or(LENGTH_UNKNOWN), &self.ends[ends_of(stream)]);
-            blocks = ends.worth(length, stream.ahead, blocks);
+            blocks = self.ends[ends_of(stream)].worth(stream.length, stream.ahead, blocks);
         }
         if blocks == 0 {
             stream.window = stream.window.min(1);
@@ -486,17 +499,17 @@ impl Streams {
         let is_followed = stream.window == 0 || !stream.is_left_out(access, is_used);
         if !is_followed {
             let (last, heard) = (stream.last, stream.heard);
-            self.end(at);
+            self.end(at, is_used);
             self.streams[at] = Stream { last, heard, ..Stream::default() };
         }
         is_followed
     }
 
     /// Notes that the stream `at` has ended.
-    fn end(&mut self, at: usize) {
+    fn end(&mut self, at: usize, is_used: IsUsed<'_>) {
         let stream = &self.streams[at];
-        if let Some(length) = stream.length.filter(|_| stream.matches >= BELIEVED) {
-            self.ends[ends_of(stream)].ended(length);
+        if stream.tells_length && stream.matches >= BELIEVED {
+            self.ends[ends_of(stream)].ended(stream.length.saturating_add(stream.used_ahead(is_used)));
         }
     }
 
@@ -511,7 +524,7 @@ impl Streams {
     /// Begins a new stream in place of the oldest one that isn't believed yet or was forgotten. If
     /// there are fewer than `CANDIDATES` of these, replaces the oldest stream of all. Returns the
     /// new stream's index.
-    fn begin(&mut self, access: Range2) -> usize {
+    fn begin(&mut self, access: Range2, is_used: IsUsed<'_>) -> usize {
         let is_candidate = |at: &usize| self.streams[*at].window == 0 || self.age(*at) > FORGOTTEN_AFTER;
         let oldest = |places: &mut dyn Iterator<Item = usize>| places.max_by_key(|&at| self.age(at));
         let enough = (0..STREAMS).filter(is_candidate).count() >= CANDIDATES;
@@ -522,9 +535,9 @@ impl Streams {
         let strides = strides.map(|stream| access.start.wrapping_sub(stream.last.start).cast_signed());
         let nearest = strides.min_by_key(|stride| stride.unsigned_abs());
         let stride = nearest.filter(|stride| (2..=STRIDE_MAX).contains(&stride.unsigned_abs())).unwrap_or(0);
-        self.end(at);
-        let (length, heard) = (Some(1), self.clock.max(1));
-        self.streams[at] = Stream { last: access, stride, length, heard, ..Stream::default() };
+        self.end(at, is_used);
+        let (length, tells_length, heard) = (1, true, self.clock.max(1));
+        self.streams[at] = Stream { last: access, stride, length, tells_length, heard, ..Stream::default() };
         at
     }
 }

@@ -9,7 +9,8 @@
 //!
 //! Only runs that have ended are counted: a run that goes on tells nothing of where runs end. That
 //! a run has ended isn't seen directly. It is assumed when another stream takes the place of the
-//! run's stream.
+//! run's stream. If there are more readers than places, this is wrong: the reader goes on, and
+//! comes to a mark that no stream leads to. Then all counts are halved.
 
 /// Lengths below `EXACT` are counted exactly, longer ones in `PER_OCTAVE` steps for each doubling.
 const EXACT: u64 = 64;
@@ -19,7 +20,7 @@ const LONGEST: u64 = 4096;
 const COUNTS: usize = (EXACT + PER_OCTAVE * (LONGEST.ilog2() - EXACT.ilog2()) as u64) as usize + 1;
 
 /// This many endless runs are assumed beside those that ended.
-const ASSUMED: u32 = 4;
+const ASSUMED: u32 = 2;
 /// A block is read ahead if at least `WORTH.0` of `WORTH.1` runs got to it.
 const WORTH: (u32, u32) = (7, 8);
 
@@ -40,9 +41,14 @@ impl Runs {
     /// Notes that a run of `length` blocks has ended.
     pub(super) fn ended(&mut self, length: u64) {
         if self.reached[0] == u8::MAX {
-            self.reached.iter_mut().for_each(|count| *count /= 2);
+            self.doubt();
         }
         self.reached[..=place(length)].iter_mut().for_each(|count| *count += 1);
+    }
+
+    /// Notes that a run that was counted goes on: halves all counts.
+    pub(super) fn doubt(&mut self) {
+        self.reached.iter_mut().for_each(|count| *count /= 2);
     }
 
     /// Returns how many blocks are worth reading ahead, at most `wanted`, for a run that has

@@ -14,6 +14,8 @@ struct Reader {
     room: usize,
     accesses: u64,
     misses: u64,
+    /// Marks that were reached.
+    marks: u64,
     largest: u64,
 }
 
@@ -22,7 +24,7 @@ impl Reader {
         let bounds =
             Bounds { pages, window: 256, eagerness: Eagerness::Normal, read: 0, wasted: 0, evicted: 0, waiting: 768 };
         let (streams, order) = (Streams::default(), VecDeque::new());
-        Self { streams, bounds, pages: BTreeMap::new(), order, room, accesses: 0, misses: 0, largest: 0 }
+        Self { streams, bounds, pages: BTreeMap::new(), order, room, accesses: 0, misses: 0, marks: 0, largest: 0 }
     }
 
     fn load(&mut self, page: u64, ahead: bool, marked: bool) {
@@ -65,6 +67,7 @@ impl Reader {
             let Some(state) = self.pages.get_mut(&page) else { continue };
             let (_, marked) = std::mem::take(state);
             if marked {
+                self.marks += 1;
                 let followers = (page + 1..).take_while(|page| self.pages.contains_key(page)).count() as u64;
                 let is_used = |page: u64| self.pages.get(&page).map(|(unused, _)| !unused);
                 let window = self.streams.reached(page, || followers, &is_used, &self.bounds);
@@ -249,10 +252,10 @@ fn windows_shrink_where_they_are_wasted() {
 }
 
 /// Each run is elsewhere. After some of them, nothing is read beyond their usual ends, but runs
-/// that go on are read ahead again.
+/// that go on are read ahead again. A run of a known length misses until it is believed.
 #[test]
 fn nothing_is_read_ahead_beyond_the_usual_ends_of_runs() {
-    for lengths in [[8, 8], [24, 24], [5, 40], [4, 700]] {
+    for (lengths, most) in [([8, 8], 3.0), ([32, 32], 3.0), ([128, 128], 3.1), ([5, 40], 3.8), ([4, 700], 3.9)] {
         for backwards in [false, true] {
             let mut reader = Reader::new(1 << 24, 4_000);
             let mut random = Random::seeded(9);
@@ -268,10 +271,106 @@ fn nothing_is_read_ahead_beyond_the_usual_ends_of_runs() {
                 used += length;
             }
             let (unused, misses) = (reader.unused() - before.0, reader.misses - before.1);
-            assert!(unused * 50 <= used, "{lengths:?}: {unused} pages read in vain, {used} used");
-            assert!(2 * misses <= 9 * 300, "{lengths:?}: {misses} misses in 300 runs");
+            // Lengths of 64 and more are counted in steps.
+            let share = if lengths[0] < 64 { 50 } else { 16 };
+            assert!(unused * share <= used, "{lengths:?}: {unused} pages read in vain, {used} used");
+            let misses = misses as f64 / 300.0;
+            assert!(misses <= most, "{lengths:?}: {misses} misses a run");
         }
     }
+}
+
+/// A regression: short runs pushed a reader's stream out. It came back at a mark, and its length
+/// was assumed to stay the same. Where the short runs ended, nothing was read ahead for it any
+/// more.
+#[test]
+fn short_runs_dont_stop_a_reader_that_comes_back_at_a_mark() {
+    for length in [32, 40, 64] {
+        let mut reader = Reader::new(1 << 24, 100_000);
+        let mut random = Random::seeded(9);
+        reader.read_all(singles(0..1_000));
+        for _ in 0..60 {
+            let start = (1 << 20) + random.below(1 << 23);
+            reader.read_all((0..length / 8).map(|access| start + 8 * access..start + 8 * access + 8));
+        }
+        let (misses, marks) = (reader.misses, reader.marks);
+        reader.read_all(singles(1_000..9_000));
+        let (misses, windows) = (reader.misses - misses, reader.marks - marks);
+        assert!(misses <= 4 && windows <= 60, "runs of {length}: {misses} misses, {windows} windows");
+    }
+}
+
+/// A regression: with more readers than streams, a reader whose stream was replaced counted as one
+/// that had ended. So nothing was read ahead beyond the length that its stream had.
+#[test]
+fn more_readers_than_streams_are_not_taken_for_short_runs() {
+    for (readers, most) in [(20, 250), (32, 700), (64, 5_000)] {
+        let mut reader = Reader::new(1 << 24, 200_000);
+        (reader.bounds.waiting, reader.bounds.window) = (50_000, 256);
+        let mut random = Random::seeded(4);
+        let mut at: Vec<u64> = (0..readers).map(|number| number * 100_000).collect();
+        for _ in 0..700 * readers {
+            let next = &mut at[random.below(readers) as usize];
+            reader.read(*next..*next + 1);
+            *next += 1;
+        }
+        assert!(reader.misses <= most, "{readers} readers: {} misses", reader.misses);
+    }
+}
+
+/// A regression: the pages that other threads had taken, and not read yet, made the reader seem to
+/// skip pages.
+#[test]
+fn many_threads_that_share_a_sequence_are_followed() {
+    for threads in [16, 32, 64] {
+        let mut reader = Reader::new(1 << 24, 200_000);
+        reader.bounds.waiting = 50_000;
+        let mut random = Random::seeded(5);
+        // Half of the threads hold a page that they haven't read yet.
+        let mut held: VecDeque<u64> = (0..threads / 2).collect();
+        for next in threads / 2..8_000 {
+            let at = random.below(held.len() as u64) as usize;
+            let page = held.remove(at).unwrap();
+            reader.read(page..page + 1);
+            held.push_back(next);
+        }
+        assert!(reader.misses <= 2 * threads + 10, "{threads} threads: {} misses", reader.misses);
+    }
+}
+
+/// A regression: a run of slots that ended because the next page couldn't come along counted as one
+/// that the reader ended.
+#[test]
+fn windows_that_end_early_tell_nothing_of_where_runs_end() {
+    let mut reader = Reader::new(1 << 24, 4_000);
+    let is_used = |_| None;
+    let mut largest = 0;
+    for run in 0..100 {
+        let start = run * 10_000;
+        for page in start..start + 40 {
+            let window = reader.streams.missed(page..page + 1, page, &is_used, &reader.bounds);
+            if let Some(window) = window {
+                let came = window.ascending().filter(|&page| page < start + 20).count() as u64;
+                reader.streams.ends_early(window.blocks - came);
+                largest = window.blocks;
+            }
+        }
+    }
+    assert!(largest >= 16, "{largest}");
+}
+
+/// A regression: a stream with a stride that became a sequence wasn't counted.
+#[test]
+fn a_stride_that_becomes_a_sequence_has_ended() {
+    let mut reader = Reader::new(1 << 24, 4_000);
+    for run in 0..40 {
+        let start = run * 10_000;
+        reader.read_all(singles((0..20).map(|at| start + 7 * at)));
+        reader.read_all(singles(start + 7 * 19 + 1..start + 7 * 19 + 3));
+    }
+    let unused = reader.unused();
+    reader.read_all(singles((0..20).map(|at| 1_000_000 + 7 * at)));
+    assert!(reader.unused() <= unused + 1, "{} pages", reader.unused() - unused);
 }
 
 /// A regression: a miss near the pages that had been read ahead for a reader of long ago was taken

@@ -8,8 +8,7 @@
 //! The policy is the one for files (`read_ahead`), with slots in place of pages; each space has its
 //! own streams. As for files, a stream is *believed* once two faults have continued it: from then
 //! on, pages are read along. If the pages that were read along are used, the next fault reads more
-//! pages along, up to 256 KiB. If they are evicted unused, the next fault reads fewer, down to
-//! none.
+//! pages along, up to 256 KiB. If they are evicted unused, the next fault reads fewer.
 //!
 //! The pages read along are in the same region as the wanted page, and in the slots next to its
 //! slot, without gaps. So one request reads them all. Only pages that left memory at about the same

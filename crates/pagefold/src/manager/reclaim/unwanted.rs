@@ -120,6 +120,7 @@ impl Manager {
         // There are no challengers: main has room for all pages that are in use.
         let challengers = sort_cut(frames, stripe, now, cut, false, &mut sorting);
         debug_assert!(challengers.usual.is_empty() && challengers.hot.is_empty(), "main has room");
+        stripe.left_unused(sorting.unused);
         let (mut freed, _) = self.evict_victims(group, now, &mut sorting);
         stripe.put_back(frames, sorting.stay, &mut leftovers);
         freed += leftovers.orphans as usize;
