@@ -2,6 +2,7 @@
 //! follows from them.
 
 use crate::page_word::FRAME_BITS;
+use crate::region::{Protection, can_reserve};
 use crate::tables::TABLE_BYTES;
 use crate::word_geometry::WordGeometry;
 
@@ -106,10 +107,10 @@ pub fn map_room() -> u64 {
 /// The process must be able to reserve this many times the size that the budget may grow to. Of
 /// eight such sizes, frames take one and tables take two. Page words take up to two if address
 /// space is scarce (`PageWords::reserve`). The rest is left to the process.
-#[cfg(not(pagefold_loom))]
 const ADDRESS_SHARE: u64 = 8;
+/// Of these, the part that page words must leave.
+pub(crate) const BESIDE_WORDS: u64 = 6;
 /// The minimum ratio of the process's writable memory to the size that the budget may grow to.
-#[cfg(not(pagefold_loom))]
 const WRITABLE_SHARE: u64 = 2;
 
 /// Returns the size that a budget of `memory` bytes may grow to: `wanted`, halved until the process
@@ -117,15 +118,9 @@ const WRITABLE_SHARE: u64 = 2;
 /// times that size of address space, and twice that size of writable memory. Frames are reserved as
 /// writable memory, so they take at most half of what the process may have. (Writable memory counts
 /// against `RLIMIT_DATA`, and with `vm.overcommit_memory=2` against the system's commit limit.)
-#[cfg(not(pagefold_loom))]
 #[must_use]
 pub fn room_to_grow(memory: u64, wanted: u64) -> u64 {
-    use crate::region::{Protection, Region};
-    let can_reserve = |bytes: u64, closed| {
-        let protection = Protection { closed, ..Protection::default() };
-        let reserve = |words| Region::<sync::atomic::AtomicU64>::reserve(words, protection);
-        usize::try_from(bytes / size_of::<u64>() as u64).is_ok_and(|words| reserve(words).is_ok())
-    };
+    let can_reserve = |bytes, closed| can_reserve(bytes, Protection { closed, ..Protection::default() });
     let is_there = |bytes: u64| {
         can_reserve(bytes.saturating_mul(ADDRESS_SHARE), true)
             && can_reserve(bytes.saturating_mul(WRITABLE_SHARE), false)
@@ -135,13 +130,6 @@ pub fn room_to_grow(memory: u64, wanted: u64) -> u64 {
         most /= 2;
     }
     most.max(memory)
-}
-
-/// Returns the larger value: a loom model has no address space to run out of.
-#[cfg(pagefold_loom)]
-#[must_use]
-pub fn room_to_grow(memory: u64, wanted: u64) -> u64 {
-    wanted.max(memory)
 }
 
 /// The system's huge page: 2 MiB.

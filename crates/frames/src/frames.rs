@@ -17,7 +17,7 @@ use sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use sync::{ForkMark, SharedBytes};
 
 use crate::budget::Budget;
-use crate::config::{Config, Layout};
+use crate::config::{BESIDE_WORDS, Config, Layout};
 use crate::error::ReserveError;
 use crate::extents::Extents;
 use crate::frame_id::FrameId;
@@ -80,7 +80,8 @@ impl Frames {
         // The table gets huge pages only if it is large: otherwise they would round its memory up
         // by too much.
         let table = Protection { huge: layout.huge && layout.table_is_large(), ..Protection::default() };
-        let words = PageWords::reserve(layout.words)?;
+        let most = layout.frames as u64 * layout.page_size as u64;
+        let words = PageWords::reserve(layout.words, most.saturating_mul(BESIDE_WORDS))?;
         let frames = Self {
             tables: Tables::reserve(layout.tables, words.lengths.len())?,
             table: FrameTable::new(Region::reserve(layout.frames, table)?),

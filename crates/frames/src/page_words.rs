@@ -33,7 +33,7 @@ use crate::error::ReserveError;
 use crate::frame_id::FrameId;
 use crate::length::Length;
 use crate::page_word::{PageState, PageWord};
-use crate::region::{Protection, Region};
+use crate::region::{Protection, Region, can_reserve};
 use crate::segments::Segments;
 use crate::word_geometry::{BLOCKS_SHIFT, WordGeometry};
 
@@ -79,18 +79,23 @@ pub(crate) struct PageWords {
 }
 
 impl PageWords {
-    /// Reserves the array. If the system refuses the full size, the process has little address
-    /// space. Then this function reserves a quarter of the largest size that the system would
-    /// grant, but at least one segment, and leaves the rest of the address space to the process.
-    pub(crate) fn reserve(geometry: WordGeometry) -> Result<Self, ReserveError> {
+    /// Reserves the array. If the system refuses the full size, or then doesn't have `beside`
+    /// further bytes, the process has little address space. Then this function reserves a quarter
+    /// of the largest size that the system would grant, but at least one segment, and leaves the
+    /// rest of the address space to the process.
+    pub(crate) fn reserve(geometry: WordGeometry, beside: u64) -> Result<Self, ReserveError> {
         let with_total = |total_shift| Self::reserve_all(WordGeometry { total_shift, ..geometry });
+        let closed = Protection { closed: true, ..Protection::default() };
         let refused = match with_total(geometry.total_shift) {
-            Ok(all) => return Ok(all),
-            Err(refused) => refused,
+            Ok(all) if can_reserve(beside, closed) => return Ok(all),
+            Ok(_) => None,
+            Err(refused) => Some(refused),
         };
         let possible = (geometry.segment_shift..geometry.total_shift).rev().find(|&shift| with_total(shift).is_ok());
-        let modest = possible.ok_or(refused)?.saturating_sub(2).max(geometry.segment_shift);
-        with_total(modest)
+        match (possible, refused) {
+            (None, Some(refused)) => Err(refused),
+            (possible, _) => with_total(possible.unwrap_or(0).saturating_sub(2).max(geometry.segment_shift)),
+        }
     }
 
     fn reserve_all(geometry: WordGeometry) -> Result<Self, ReserveError> {
@@ -416,7 +421,7 @@ mod tests {
     /// 2^10 segments: two strides.
     fn words() -> (PageWords, usize) {
         let geometry = WordGeometry { chunk_shift: 9, segment_shift: 18, total_shift: 28 };
-        (PageWords::reserve(geometry).unwrap(), 1 << geometry.segment_shift)
+        (PageWords::reserve(geometry, 0).unwrap(), 1 << geometry.segment_shift)
     }
 
     fn enter(words: &PageWords, word: usize, budget: &Budget) -> Result<(), NotEntered> {

@@ -48,6 +48,13 @@ pub(crate) use real::Region;
 #[cfg(pagefold_loom)]
 pub(crate) use model::Region;
 
+/// Returns whether the process could reserve so many bytes now.
+pub(crate) fn can_reserve(bytes: u64, protection: Protection) -> bool {
+    // A loom model has no address space to run out of.
+    let reserve = |words| Region::<sync::atomic::AtomicU64>::reserve(words, protection).is_ok();
+    cfg!(pagefold_loom) || usize::try_from(bytes.div_ceil(size_of::<u64>() as u64).max(1)).is_ok_and(reserve)
+}
+
 #[cfg(not(pagefold_loom))]
 mod real {
     use super::{Deref, Protection, Range, ReserveError, ZeroedAtomics};

@@ -248,7 +248,8 @@ pub enum RemoveError {
     /// because they are being read or written. Or another thread is removing the area. A later
     /// retry can succeed.
     #[error(
-        "swap area {area} is in use: {pages} pages in it are held by guards, or being read or written; try again later"
+        "swap area {area} can't be removed now: {pages} pages are left in it, because guards hold them, they are being \
+         read or written, or another call is removing the area; try again later"
     )]
     InUse {
         /// The area.

@@ -339,7 +339,7 @@ impl DirtyPart {
 
     /// Notes that writing the file failed at `failed_ms`, or, if `failed_ms` is 0, that it doesn't
     /// fail any more.
-    pub(crate) fn fails_since(&self, failed_ms: u64) {
+    pub(crate) fn failed_at(&self, failed_ms: u64) {
         self.failed_ms.store(failed_ms, Ordering::Relaxed);
     }
 

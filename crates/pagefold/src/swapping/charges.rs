@@ -7,7 +7,7 @@ use crate::memory::Memory;
 use crate::swapping::Swapping;
 
 /// The size of a batch of slots. A CPU's stock holds at most two batches (`ChargeStocks::put`).
-const STOCK_MAX: u64 = 64;
+const STOCK_BATCH: u64 = 64;
 
 impl Swapping {
     /// Charges up to `wanted` slots, as far as the group's limit allows, from the CPU's stock
@@ -31,10 +31,10 @@ impl Swapping {
         if group.is_abandoned() {
             return group.swapped.uncharge(slots);
         }
-        let (rest, other) = self.charges.put(group.id, slots, STOCK_MAX);
+        let (rest, other) = self.charges.put(group.id, slots, STOCK_BATCH);
         if rest > 0 {
             // Makes room in the stock for the next slots that are freed.
-            group.swapped.uncharge(rest + self.charges.take(group.id, STOCK_MAX / 2));
+            group.swapped.uncharge(rest + self.charges.take(group.id, STOCK_BATCH / 2));
         }
         if let Some(other) = other {
             self.give_back(memory, other);

@@ -97,7 +97,7 @@ impl FileState {
     pub(crate) fn note_outcome(&self, failure: Option<IoError>) {
         if let Some(error) = failure {
             self.latch.fail(error);
-            self.fails_since(self.manager.memory.now_ms().max(1));
+            self.failed_at(self.manager.memory.now_ms().max(1));
         } else if self.latch.failing().is_some() {
             self.latch.heal();
             self.can_be_written_again();
@@ -106,15 +106,15 @@ impl FileState {
 
     /// Notes that write-back of the file doesn't fail any more.
     pub(crate) fn can_be_written_again(&self) {
-        self.fails_since(0);
+        self.failed_at(0);
     }
 
     /// Notes that write-back of the file failed at `failed_ms`, or, if `failed_ms` is 0, that it
     /// doesn't fail any more. Then updates the groups' counts of pages that can't be written.
-    fn fails_since(&self, failed_ms: u64) {
+    fn failed_at(&self, failed_ms: u64) {
         let mut groups = Vec::new();
         self.each_part(|part| {
-            part.fails_since(failed_ms);
+            part.failed_at(failed_ms);
             groups.push(Arc::clone(&part.group));
         });
         for group in groups {

@@ -297,6 +297,7 @@ fn small_limits_are_errors_and_nothing_is_lost() {
         "descriptors_are_left",
         "little_address_space",
         "growth_in_4_gib_of_address_space",
+        "address_space_for_page_words_alone",
         "little_writable_memory",
         "no_locked_memory",
         "short_files",
@@ -416,6 +417,18 @@ fn little_address_space() {
     match Pagefold::builder().memory("1MiB").build() {
         Ok(fold) => files_are_used(&fold),
         Err(error) => assert!(matches!(error, Error::System { .. }), "{error}"),
+    }
+}
+
+/// Regression: if the process could reserve as many page words as ever exist, it did so, even if no
+/// address space was left for frames.
+#[test]
+#[ignore = "for a process of its own"]
+fn address_space_for_page_words_alone() {
+    const GIB: u64 = 1 << 30;
+    for beside in [10 * GIB, 3 * GIB] {
+        limit(libc::RLIMIT_AS, 1024 * GIB + beside);
+        files_are_used(&Pagefold::builder().memory("4GiB").build().unwrap());
     }
 }
 
