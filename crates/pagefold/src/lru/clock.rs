@@ -242,8 +242,8 @@ mod tests {
         }
     }
 
-    /// A regression: a page that came back at once, to a CPU whose stripe had noted an earlier time,
-    /// seemed to have been away for very long.
+    /// A regression: if a page came back at once, to a CPU whose stripe had noted an earlier time,
+    /// it seemed to have been away for very long.
     #[test]
     fn a_page_that_left_after_the_noted_time_left_now() {
         let clock = Clock::new(1_000);

@@ -170,8 +170,8 @@ impl Manager {
 
     /// Frees up to about `wanted` pages of the first candidate group that can give any. Looks at a
     /// bounded number of pages of one candidate after the other, until a candidate gives a page or
-    /// all of them [rest](Memory::rests). If no other group with as large a share gave anything, the
-    /// group that needs the pages gives one page itself (R6).
+    /// all of them rest (`Memory::rests`). If no other group with as large a share gave anything,
+    /// the group that needs the pages gives one page itself (R6).
     fn reclaim_batch(&self, need: For<'_>, wanted: usize) -> Pass {
         let mut result = Pass::default();
         let mut candidates = self.memory.ranking.candidates(&self.memory.groups, need, self.memory.budget_pages());
