@@ -81,7 +81,8 @@ impl Frames {
         // by too much.
         let table = Protection { huge: layout.huge && layout.table_is_large(), ..Protection::default() };
         let most = layout.frames as u64 * layout.page_size as u64;
-        let words = PageWords::reserve(layout.words, most.saturating_mul(BESIDE_WORDS))?;
+        // Of writable memory, frames and their records.
+        let words = PageWords::reserve(layout.words, most.saturating_mul(BESIDE_WORDS), most + most / 32)?;
         let frames = Self {
             tables: Tables::reserve(layout.tables, words.lengths.len())?,
             table: FrameTable::new(Region::reserve(layout.frames, table)?),

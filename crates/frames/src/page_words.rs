@@ -80,18 +80,19 @@ pub(crate) struct PageWords {
 
 impl PageWords {
     /// Reserves the array. If the system refuses the full size, or then doesn't have `beside`
-    /// further bytes, the process has little address space. Then this function reserves a quarter
-    /// of the largest size that the system would grant, but at least one segment, and leaves the
-    /// rest of the address space to the process.
-    pub(crate) fn reserve(geometry: WordGeometry, beside: u64) -> Result<Self, ReserveError> {
+    /// further bytes of address space, of which `writable` may be writable, the process has little
+    /// of either. Then this function reserves a quarter of the largest size that the system would
+    /// grant, but at least one segment, and leaves the rest to the process.
+    pub(crate) fn reserve(geometry: WordGeometry, beside: u64, writable: u64) -> Result<Self, ReserveError> {
         let with_total = |total_shift| Self::reserve_all(WordGeometry { total_shift, ..geometry });
-        let closed = Protection { closed: true, ..Protection::default() };
+        let open = Protection::default();
+        let closed = Protection { closed: true, ..open };
         let refused = match with_total(geometry.total_shift) {
-            Ok(all) if can_reserve(beside, closed) => return Ok(all),
+            Ok(all) if can_reserve(beside, closed) && can_reserve(writable, open) => return Ok(all),
             Ok(_) => None,
             Err(refused) => Some(refused),
         };
-        let possible = (geometry.segment_shift..geometry.total_shift).rev().find(|&shift| with_total(shift).is_ok());
+        let possible = (geometry.segment_shift..=geometry.total_shift).rev().find(|&shift| with_total(shift).is_ok());
         match (possible, refused) {
             (None, Some(refused)) => Err(refused),
             (possible, _) => with_total(possible.unwrap_or(0).saturating_sub(2).max(geometry.segment_shift)),
@@ -421,7 +422,7 @@ mod tests {
     /// 2^10 segments: two strides.
     fn words() -> (PageWords, usize) {
         let geometry = WordGeometry { chunk_shift: 9, segment_shift: 18, total_shift: 28 };
-        (PageWords::reserve(geometry, 0).unwrap(), 1 << geometry.segment_shift)
+        (PageWords::reserve(geometry, 0, 0).unwrap(), 1 << geometry.segment_shift)
     }
 
     fn enter(words: &PageWords, word: usize, budget: &Budget) -> Result<(), NotEntered> {

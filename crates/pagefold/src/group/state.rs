@@ -386,7 +386,7 @@ impl GroupState {
         now
     }
 
-    fn fitted_now(&self) -> Now {
+    pub(crate) fn fitted_now(&self) -> Now {
         let size = self.charged_for_pages();
         self.clock.fit(size);
         self.clock.now(size)
@@ -517,7 +517,7 @@ mod tests {
     /// seemed to come back after a few loads, and won a place in main.
     #[test]
     fn a_page_that_was_away_for_longer_than_stamps_tell_is_new_too() {
-        for loads in [30_000, 32_500, 33_000, 60_000] {
+        for loads in [30_000, 32_500, 33_000, 60_000, 65_000] {
             for kind in [Kind::Window, Kind::Main] {
                 let group = GroupState::new(7, "a", None, 100);
                 assert_eq!(group.try_charge(100, 0), 100);

@@ -33,8 +33,10 @@ const UNITS: u64 = 256;
 const UNITS_MIN: u64 = 16;
 /// and at most this many.
 pub(crate) const UNITS_MAX: u64 = 1023;
-/// A group's time goes back by at most the group's size.
+/// A group's time goes back by at most the group's size, which is seldom more than this many units.
 const GOES_BACK: u64 = UNITS_MAX;
+/// A stripe notes the time at most this many units late.
+const LATE: u64 = 64;
 
 /// The list that a page was evicted from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,7 +158,7 @@ impl Now {
     /// then 0.
     pub(crate) fn left_since(self, list: Left, then: u64) -> u64 {
         let units = self.left(list).wrapping_sub(then) & ((1 << LEFT_BITS) - 1);
-        if units >= (1 << LEFT_BITS) - GOES_BACK { 0 } else { units << self.shift }
+        if units >= (1 << LEFT_BITS) - LATE { 0 } else { units << self.shift }
     }
 
     fn pages_left(self, list: Left) -> u64 {

@@ -67,7 +67,7 @@ impl Memory {
             let ids: ArrayVec<FrameId, BATCH_MAX> = own.iter().map(IsolatedFrame::id).collect();
             group.lists.unlink(&self.frames, &ids);
             let (mut evicted, mut leftovers) = (ArrayVec::<_, BATCH_MAX>::new(), Leftovers::default());
-            let now = group.now();
+            let now = group.fitted_now();
             for page in own {
                 match self.evict(&group, page, now) {
                     Ok(frame) => evicted.push(frame),

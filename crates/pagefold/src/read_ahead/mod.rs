@@ -49,12 +49,14 @@
 //! pages that it has just passed: more than half of those that are in memory.
 
 pub(crate) mod advice;
+mod paused;
 mod runs;
 pub(crate) mod shares;
 mod trust;
 
 use std::ops::Range;
 
+use paused::{Direction, Paused, Run};
 use runs::Runs;
 use trust::Trust;
 
@@ -266,11 +268,30 @@ impl Stream {
         if self.window == 0 { 1 } else { self.ahead + self.window + 1 }
     }
 
-    /// Returns how many of the blocks ahead the reader has used: hits aren't reported.
-    fn used_ahead(&self, is_used: IsUsed<'_>) -> u64 {
+    /// Moves the stream over the blocks ahead that the reader has used: hits aren't reported.
+    fn catch_up(&mut self, is_used: IsUsed<'_>) {
+        let used = self.used_ahead(is_used);
+        let Some(distance) = used.try_into().ok().and_then(|used| self.stride.checked_mul(used)) else { return };
+        if used > 0 {
+            let from = if self.stride == 1 { self.last.end - 1 } else { self.last.start };
+            let (start, len) = (from.wrapping_add_signed(distance), self.block());
+            self.last = Range2 { start, end: start + len };
+            (self.length, self.ahead) = (self.length.saturating_add(used), self.ahead - used);
+        }
+    }
+
+    /// Returns the start of the block that comes so many blocks after the last one.
+    fn block_after(&self, blocks: u64) -> Option<u64> {
         let from = if self.stride == 1 { self.last.end - 1 } else { self.last.start };
-        let after = |blocks: u64| from.checked_add_signed(self.stride.checked_mul(blocks.try_into().ok()?)?);
-        (1..=self.ahead).map_while(after).take_while(|&page| is_used(page) == Some(true)).count() as u64
+        from.checked_add_signed(self.stride.checked_mul(blocks.try_into().ok()?)?)
+    }
+
+    /// Returns how many of the blocks ahead the reader has used.
+    fn used_ahead(&self, is_used: IsUsed<'_>) -> u64 {
+        (1..=self.ahead)
+            .map_while(|blocks| self.block_after(blocks))
+            .take_while(|&page| is_used(page) == Some(true))
+            .count() as u64
     }
 
     /// Returns whether a reader that makes `access` has skipped most of the pages that were read
@@ -365,6 +386,7 @@ pub(crate) struct Streams {
     trust: Trust,
     /// The lengths, in blocks, at which streams in sequence ended, and those with strides.
     ends: [Runs; 2],
+    paused: Paused,
 }
 
 impl Streams {
@@ -383,15 +405,30 @@ impl Streams {
         let found = (0..STREAMS).filter(|&at| self.is_alive(at)).filter_map(continued);
         let found = found.filter(|&(at, _)| !self.streams[at].is_stale(bounds));
         let found = found.max_by_key(|&(at, _)| self.streams[at].matches);
-        let Some((at, how)) = found.filter(|&(at, _)| self.is_followed(at, access, is_used)) else {
-            let at = self.begin(access, is_used);
-            if bounds.eagerness == Eagerness::Sequential {
-                let stream = &mut self.streams[at];
-                (stream.stride, stream.length) = (1, access.len());
-                return self.ask(at, bounds.window_max(self.trust.doubt, WINDOW_MIN) / 4, bounds);
+        let found = found.filter(|&(at, _)| self.is_followed(at, access, is_used));
+        let at = match found {
+            Some((at, how)) => {
+                self.goes_on(at, how, access, missing, is_used);
+                at
             }
-            return None;
+            None => {
+                let at = self.begin(access, is_used);
+                if bounds.eagerness == Eagerness::Sequential {
+                    let stream = &mut self.streams[at];
+                    (stream.stride, stream.length) = (1, access.len());
+                    return self.ask(at, bounds.window_max(self.trust.doubt, WINDOW_MIN) / 4, bounds);
+                }
+                at
+            }
         };
+        let stream = &mut self.streams[at];
+        stream.heard = self.clock.max(1);
+        let grown = (stream.window * 2 * stream.block()).max(access.len()).max(WINDOW_MIN);
+        if stream.matches >= bounds.believed(self.trust.doubt) { self.ask(at, grown, bounds) } else { None }
+    }
+
+    /// Notes that the reader of the stream `at` makes `access`.
+    fn goes_on(&mut self, at: usize, how: Continues, access: Range2, missing: u64, is_used: IsUsed<'_>) {
         if matches!(how, Continues::InSequence(_)) {
             self.end(at, is_used);
         }
@@ -412,9 +449,6 @@ impl Streams {
                 }
             }
         }
-        stream.heard = self.clock;
-        let grown = (stream.window * 2 * stream.block()).max(access.len()).max(WINDOW_MIN);
-        if stream.matches >= bounds.believed(self.trust.doubt) { self.ask(at, grown, bounds) } else { None }
     }
 
     /// Notes that the caller won't load the last `blocks` blocks of the window that was just
@@ -453,16 +487,16 @@ impl Streams {
         } else {
             let ahead = followers();
             let (evicted, matches) = (bounds.evicted, BELIEVED);
-            let (length, tells_length, window, heard) = (LENGTH_UNKNOWN, false, ahead, 0);
+            let (window, heard) = (ahead, 0);
             let stream =
-                Stream { last: access, stride: 1, length, tells_length, matches, ahead, window, evicted, heard };
+                Stream { last: access, stride: 1, matches, ahead, window, evicted, heard, ..Stream::default() };
             if ahead == 0 || stream.is_left_out(access, is_used) {
                 return None;
             }
-            // The reader's stream was replaced while the reader went on, and counted as ended.
-            self.ends[ends_of(&stream)].doubt();
+            let goes_on = self.paused.take_reached(page, &mut self.ends);
+            let length = goes_on.map_or(LENGTH_UNKNOWN, |run| run.length + run.ahead - (run.next - page) + 1);
             let at = self.begin(access, is_used);
-            self.streams[at] = stream;
+            self.streams[at] = Stream { length, tells_length: goes_on.is_some(), ..stream };
             at
         };
         let stream = &mut self.streams[at];
@@ -505,11 +539,22 @@ impl Streams {
         is_followed
     }
 
-    /// Notes that the stream `at` has ended.
+    /// Notes that the stream `at` has ended, as far as is known.
     fn end(&mut self, at: usize, is_used: IsUsed<'_>) {
+        self.streams[at].catch_up(is_used);
         let stream = &self.streams[at];
         if stream.tells_length && stream.matches >= BELIEVED {
-            self.ends[ends_of(stream)].ended(stream.length.saturating_add(stream.used_ahead(is_used)));
+            let direction = match stream.stride {
+                1 => Direction::Forwards,
+                -1 => Direction::Backwards,
+                _ => Direction::Strided,
+            };
+            // The next access to be reported is the first one to a page that isn't in memory.
+            let is_there = stream.block_after(1).is_some_and(|page| is_used(page).is_some());
+            let next = stream.block_after(if is_there { stream.ahead + 1 } else { 1 });
+            let next = next.unwrap_or(u64::MAX); // The run can't go on.
+            let ahead = if is_there { stream.ahead } else { 0 };
+            self.paused.add(Run { length: stream.length, direction, next, ahead }, &mut self.ends);
         }
     }
 
@@ -525,6 +570,12 @@ impl Streams {
     /// there are fewer than `CANDIDATES` of these, replaces the oldest stream of all. Returns the
     /// new stream's index.
     fn begin(&mut self, access: Range2, is_used: IsUsed<'_>) -> usize {
+        // The reader that was heard of last has probably come to its end. How far it came can be
+        // seen as long as its pages are in memory.
+        let before = self.clock.wrapping_sub(1);
+        if let Some(stream) = self.streams.iter_mut().find(|stream| stream.heard == before && before != 0) {
+            stream.catch_up(is_used);
+        }
         let is_candidate = |at: &usize| self.streams[*at].window == 0 || self.age(*at) > FORGOTTEN_AFTER;
         let oldest = |places: &mut dyn Iterator<Item = usize>| places.max_by_key(|&at| self.age(at));
         let enough = (0..STREAMS).filter(is_candidate).count() >= CANDIDATES;
@@ -537,7 +588,14 @@ impl Streams {
         let stride = nearest.filter(|stride| (2..=STRIDE_MAX).contains(&stride.unsigned_abs())).unwrap_or(0);
         self.end(at, is_used);
         let (length, tells_length, heard) = (1, true, self.clock.max(1));
-        self.streams[at] = Stream { last: access, stride, length, tells_length, heard, ..Stream::default() };
+        let new = Stream { last: access, stride, length, tells_length, heard, ..Stream::default() };
+        let goes_on = self.paused.take_missed(access.start, access.end, &mut self.ends);
+        self.streams[at] = match goes_on.map(|run| (run.length, run.direction)) {
+            Some((length, Direction::Forwards)) => Stream { stride: 1, length, matches: 1, ..new },
+            Some((length, Direction::Backwards)) => Stream { stride: -1, length, matches: 1, ..new },
+            // The stride isn't remembered.
+            Some((_, Direction::Strided)) | None => new,
+        };
         at
     }
 }

@@ -8,9 +8,9 @@
 //! one got to that block.
 //!
 //! Only runs that have ended are counted: a run that goes on tells nothing of where runs end. That
-//! a run has ended isn't seen directly. It is assumed when another stream takes the place of the
-//! run's stream. If there are more readers than places, this is wrong: the reader goes on, and
-//! comes to a mark that no stream leads to. Then all counts are halved.
+//! a run has ended isn't seen directly. It is assumed when the run's stream has lost its place: to
+//! another stream, or because its reader skips what is read ahead, or goes on in another way. If
+//! this was wrong, `paused` finds out.
 
 /// Lengths below `EXACT` are counted exactly, longer ones in `PER_OCTAVE` steps for each doubling.
 const EXACT: u64 = 64;
@@ -41,14 +41,19 @@ impl Runs {
     /// Notes that a run of `length` blocks has ended.
     pub(super) fn ended(&mut self, length: u64) {
         if self.reached[0] == u8::MAX {
-            self.doubt();
+            self.forget();
         }
         self.reached[..=place(length)].iter_mut().for_each(|count| *count += 1);
     }
 
-    /// Notes that a run that was counted goes on: halves all counts.
-    pub(super) fn doubt(&mut self) {
+    /// Halves all counts.
+    pub(super) fn forget(&mut self) {
         self.reached.iter_mut().for_each(|count| *count /= 2);
+    }
+
+    /// Notes that a run of `length` blocks that was counted goes on.
+    pub(super) fn goes_on(&mut self, length: u64) {
+        self.reached[..=place(length)].iter_mut().for_each(|count| *count = count.saturating_sub(1));
     }
 
     /// Returns how many blocks are worth reading ahead, at most `wanted`, for a run that has

@@ -255,9 +255,13 @@ fn windows_shrink_where_they_are_wasted() {
 /// that go on are read ahead again. A run of a known length misses until it is believed.
 #[test]
 fn nothing_is_read_ahead_beyond_the_usual_ends_of_runs() {
-    for (lengths, most) in [([8, 8], 3.0), ([32, 32], 3.0), ([128, 128], 3.1), ([5, 40], 3.8), ([4, 700], 3.9)] {
+    let long_stay = [([8, 8], 3.0), ([32, 32], 3.0), ([128, 128], 3.1), ([5, 40], 3.8), ([4, 700], 3.9)];
+    // A run's pages leave memory long before its stream loses its place.
+    let short_stay = [([32, 32], 3.0), ([128, 128], 3.1), ([100, 300], 3.8)];
+    let rooms = [(4_000, &long_stay[..]), (1_000, &short_stay[..])];
+    for (room, (lengths, most)) in rooms.into_iter().flat_map(|(room, cases)| cases.iter().map(move |&it| (room, it))) {
         for backwards in [false, true] {
-            let mut reader = Reader::new(1 << 24, 4_000);
+            let mut reader = Reader::new(1 << 24, room);
             let mut random = Random::seeded(9);
             let (mut used, mut before) = (0, (0, 0));
             for number in 0..400 {
@@ -304,17 +308,36 @@ fn short_runs_dont_stop_a_reader_that_comes_back_at_a_mark() {
 /// that had ended. So nothing was read ahead beyond the length that its stream had.
 #[test]
 fn more_readers_than_streams_are_not_taken_for_short_runs() {
-    for (readers, most) in [(20, 250), (32, 700), (64, 5_000)] {
+    let in_turn = |turn: u64, readers: u64, _: &mut Random| turn % readers;
+    let by_chance = |_: u64, readers: u64, random: &mut Random| random.below(readers);
+    type Order = fn(u64, u64, &mut Random) -> u64;
+    let cases: [(u64, i64, u64, Order, u64); 11] = [
+        (20, 1, 1, by_chance, 160),
+        (32, 1, 1, by_chance, 530),
+        (64, 1, 1, by_chance, 4_800),
+        (20, 1, 16, in_turn, 80),
+        (32, 1, 16, in_turn, 140),
+        (64, 1, 4, in_turn, 320),
+        (64, 1, 16, by_chance, 370),
+        (20, -1, 1, by_chance, 350),
+        (32, -1, 1, by_chance, 1_010),
+        (20, 7, 1, by_chance, 720),
+        (32, 7, 1, by_chance, 3_600),
+    ];
+    for (readers, stride, pages, order, most) in cases {
         let mut reader = Reader::new(1 << 24, 200_000);
-        (reader.bounds.waiting, reader.bounds.window) = (50_000, 256);
+        reader.bounds.waiting = 50_000;
         let mut random = Random::seeded(4);
-        let mut at: Vec<u64> = (0..readers).map(|number| number * 100_000).collect();
-        for _ in 0..700 * readers {
-            let next = &mut at[random.below(readers) as usize];
-            reader.read(*next..*next + 1);
-            *next += 1;
+        let mut at: Vec<u64> = (1..=readers).map(|number| number * 100_000).collect();
+        for turn in 0..700 * readers / pages {
+            let next = &mut at[order(turn, readers, &mut random) as usize];
+            for _ in 0..pages {
+                reader.read(*next..*next + 1);
+                *next = next.wrapping_add_signed(stride);
+            }
         }
-        assert!(reader.misses <= most, "{readers} readers: {} misses", reader.misses);
+        let misses = reader.misses;
+        assert!(misses <= most, "{readers} readers, stride {stride}, {pages} pages a turn: {misses} misses");
     }
 }
 
@@ -363,13 +386,13 @@ fn windows_that_end_early_tell_nothing_of_where_runs_end() {
 #[test]
 fn a_stride_that_becomes_a_sequence_has_ended() {
     let mut reader = Reader::new(1 << 24, 4_000);
-    for run in 0..40 {
+    for run in 0..120 {
         let start = run * 10_000;
         reader.read_all(singles((0..20).map(|at| start + 7 * at)));
         reader.read_all(singles(start + 7 * 19 + 1..start + 7 * 19 + 3));
     }
     let unused = reader.unused();
-    reader.read_all(singles((0..20).map(|at| 1_000_000 + 7 * at)));
+    reader.read_all(singles((0..20).map(|at| 2_000_000 + 7 * at)));
     assert!(reader.unused() <= unused + 1, "{} pages", reader.unused() - unused);
 }
 

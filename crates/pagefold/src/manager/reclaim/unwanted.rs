@@ -111,7 +111,7 @@ impl Manager {
     fn unwanted_pass(&self, group: &GroupState, stripe: &Stripe, wanted: usize) -> Pass {
         let frames = &*self.memory.frames;
         let (mut leftovers, mut sorting) = (Leftovers::default(), Sorting::default());
-        let now = group.now();
+        let now = group.fitted_now();
         let mut cut = stripe.cut_unwanted(frames, wanted, &mut leftovers);
         let looked_at = cut.window.len() + cut.main.len();
         for frame in std::mem::take(&mut cut.main) {
