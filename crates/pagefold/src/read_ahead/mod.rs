@@ -429,17 +429,17 @@ impl Streams {
 
     /// Notes that the reader of the stream `at` makes `access`.
     fn goes_on(&mut self, at: usize, how: Continues, access: Range2, missing: u64, is_used: IsUsed<'_>) {
-        if matches!(how, Continues::InSequence(_)) {
-            self.end(at, is_used);
-        }
-        let stream = &mut self.streams[at];
         match how {
             Continues::InSequence(stride) => {
-                let last = stream.last;
+                // Before `end`, which moves the stream over what its reader has used.
+                let last = self.streams[at].last;
+                self.end(at, is_used);
                 let length = if stride == 1 { access.end - last.start } else { last.end - access.start };
-                *stream = Stream { last: access, stride, length, tells_length: true, matches: 1, ..Stream::default() };
+                let (tells_length, matches) = (true, 1);
+                self.streams[at] = Stream { last: access, stride, length, tells_length, matches, ..Stream::default() };
             }
             Continues::After(blocks) => {
+                let stream = &mut self.streams[at];
                 let lost = stream.is_ahead(missing);
                 stream.advance(access, blocks);
                 if lost {

@@ -382,6 +382,46 @@ fn windows_that_end_early_tell_nothing_of_where_runs_end() {
     assert!(largest >= 16, "{largest}");
 }
 
+/// Readers with all kinds of steps, close to each other, in too little room. In a build with
+/// checks, nothing overflows, and no page beyond the file is asked for.
+#[test]
+fn any_mixture_of_readers_is_no_trouble() {
+    for seed in sync::random::seeds(4) {
+        let mut random = Random::seeded(seed);
+        let pages = 2_000 << (4 * random.below(3));
+        let mut reader = Reader::new(pages, 100 + random.below(2_000) as usize);
+        reader.bounds.window = 2 + random.below(256);
+        let mut at = vec![(0_u64, 1_i64, 1_u64); 24];
+        for _ in 0..30_000 {
+            let (next, stride, len) = &mut at[random.below(24) as usize];
+            if random.below(40) == 0 {
+                let steps = [1, -1, 1, -1, 2, -2, 7, -7, 3, 64];
+                (*next, *stride) = (random.below(pages), steps[random.below(10) as usize]);
+                *len = [1, 1, 1, 2, 5][random.below(5) as usize];
+            }
+            let start = (*next).min(pages - 1);
+            reader.read(start..(start + *len).min(pages));
+            let step = *stride * (*len).cast_signed();
+            *next = next.checked_add_signed(step).filter(|&page| page < pages).unwrap_or(random.below(pages));
+        }
+        let longest = reader.streams.streams.iter().map(|stream| stream.length).max();
+        assert!(longest.is_some_and(|length| length <= 2 * pages), "seed {seed}: {longest:?} of {pages}");
+    }
+}
+
+/// A regression: a reader with a stride had used pages ahead, which isn't reported. Then another
+/// access came next to the last one that was reported. The two began a sequence, and its length was
+/// counted from where the reader had come to.
+#[test]
+fn a_sequence_is_counted_from_its_first_access() {
+    for at in 0..40 {
+        let mut reader = Reader::new(1 << 24, 4_000);
+        reader.read_all(singles((0..40).map(|at| 100_000 + 7 * at)));
+        reader.read_all(singles([100_000 + 7 * at + 1]));
+        assert!(reader.streams.streams.iter().all(|stream| stream.length <= 60), "after access {at}");
+    }
+}
+
 /// A regression: a stream with a stride that became a sequence wasn't counted.
 #[test]
 fn a_stride_that_becomes_a_sequence_has_ended() {
