@@ -29,7 +29,7 @@ fn run_with(accesses: &[u64], room: u64, advice: Advice) -> GroupStats {
     let disk = disk(1, pages * PAGE);
     // What is read ahead arrives before the next access.
     disk.answer_by_hand();
-    let mm = Pagefold::builder().memory(64 << 20).backend(disk.clone()).build().unwrap();
+    let mm = Pagefold::builder().memory((64 << 20).max(2 * room * PAGE)).backend(disk.clone()).build().unwrap();
     let group = mm.group("a").max(room * PAGE).build().unwrap();
     let file = group.open("f0").unwrap();
     file.advise(0..1, advice).unwrap();
@@ -120,6 +120,50 @@ fn the_loads_with_readahead_are_exactly_these() {
         [stats.misses, stats.read_ahead, stats.read_ahead_wasted]
     });
     assert_eq!(counts, [[79, 5173, 190], [12_137, 56_422, 172], [283, 28_318, 0]]);
+}
+
+/// Traces that aren't kept here, in the form of the crate `policies`: the folder `PAGEFOLD_TRACES`
+/// has a file `NAME.trace` for each, with a page number in each line. Prints the tables of
+/// `docs/log/policy.md`.
+#[test]
+#[ignore = "for measuring: needs traces"]
+fn recorded_traces_with_and_without_readahead() {
+    const TRACES: [(&str, &[usize]); 12] = [
+        ("cs", &[500, 1000]),
+        ("ps", &[1000, 2000]),
+        ("gli", &[1000, 2000]),
+        ("cpp", &[500, 900]),
+        ("multi1", &[1000, 1800]),
+        ("multi2", &[1000, 2000, 3000]),
+        ("zigzag", &[1000]),
+        ("scan", &[1000]),
+        ("loop", &[900]),
+        ("web07", &[1024, 4096]),
+        ("vault", &[10_000]),
+        ("orm-night", &[5000, 20_000]),
+    ];
+    let folder = std::env::var("PAGEFOLD_TRACES").expect("PAGEFOLD_TRACES: the folder with the traces");
+    println!("trace, room: loads / best of five; with readahead: loads / without, misses, read ahead, wasted");
+    let rooms = TRACES.iter().flat_map(|(name, rooms)| rooms.iter().map(move |room| (name, *room)));
+    let mut rows = Vec::new();
+    for (name, room) in rooms {
+        let path = format!("{folder}/{name}.trace");
+        let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+        let accesses: Vec<u64> = text.lines().map(|line| line.trim().parse().expect(&path)).collect();
+        let pages = Accesses::of(accesses.iter().copied()).unwrap();
+        let known = Policy::ALL.into_iter().filter(|&policy| policy != Policy::Opt);
+        let best = known.map(|policy| policies::misses(policy, &pages, room)).min().unwrap();
+        let (loads, ahead) = (misses(&accesses, room as u64), run_with(&accesses, room as u64, Advice::Normal));
+        let over_best = loads as f64 / best as f64;
+        let over_without = (ahead.misses + ahead.read_ahead) as f64 / loads as f64;
+        let counts = [ahead.misses, ahead.read_ahead, ahead.read_ahead_wasted];
+        println!("{name} {room}: {loads}, {over_best:.3}; {over_without:.3}, {counts:?}");
+        rows.push((over_best, over_without, counts));
+    }
+    let (mean, count) = (|of: fn(&(f64, f64, [u64; 3])) -> f64| rows.iter().map(of).sum::<f64>(), rows.len() as f64);
+    println!("mean {:.4}; with readahead {:.4}", mean(|row| row.0) / count, mean(|row| row.1) / count);
+    let [misses, _, wasted] = [0, 1, 2].map(|at| rows.iter().map(|row| row.2[at]).sum::<u64>());
+    println!("with readahead: {misses} misses, {wasted} wasted");
 }
 
 /// On skewed accesses, the best policy is one that counts every use. `PAGEFOLD_SEEDS=5` tries five

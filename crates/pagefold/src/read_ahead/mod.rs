@@ -271,11 +271,9 @@ impl Stream {
     /// Moves the stream over the blocks ahead that the reader has used: hits aren't reported.
     fn catch_up(&mut self, is_used: IsUsed<'_>) {
         let used = self.used_ahead(is_used);
-        let Some(distance) = used.try_into().ok().and_then(|used| self.stride.checked_mul(used)) else { return };
+        let Some(start) = self.block_after(used) else { return };
         if used > 0 {
-            let from = if self.stride == 1 { self.last.end - 1 } else { self.last.start };
-            let (start, len) = (from.wrapping_add_signed(distance), self.block());
-            self.last = Range2 { start, end: start + len };
+            self.last = Range2 { start, end: start + self.block() };
             (self.length, self.ahead) = (self.length.saturating_add(used), self.ahead - used);
         }
     }
@@ -590,11 +588,13 @@ impl Streams {
         let (length, tells_length, heard) = (1, true, self.clock.max(1));
         let new = Stream { last: access, stride, length, tells_length, heard, ..Stream::default() };
         let goes_on = self.paused.take_missed(access.start, access.end, &mut self.ends);
-        self.streams[at] = match goes_on.map(|run| (run.length, run.direction)) {
-            Some((length, Direction::Forwards)) => Stream { stride: 1, length, matches: 1, ..new },
-            Some((length, Direction::Backwards)) => Stream { stride: -1, length, matches: 1, ..new },
+        // The reader has used all pages that were read ahead for it before this access.
+        let length = goes_on.map_or(1, |run| run.length.saturating_add(run.ahead).saturating_add(access.len()));
+        self.streams[at] = match goes_on.map(|run| run.direction) {
+            Some(Direction::Forwards) => Stream { stride: 1, length, matches: 1, ..new },
+            Some(Direction::Backwards) => Stream { stride: -1, length, matches: 1, ..new },
             // The stride isn't remembered.
-            Some((_, Direction::Strided)) | None => new,
+            Some(Direction::Strided) | None => new,
         };
         at
     }
