@@ -19,9 +19,10 @@
 //! because of A. No other ordering is needed.
 //!
 //! **A panic.** A call of [`change`](CombiningLock::change) passes a function, `make`, which makes
-//! one change. The thread in exclusive mode calls its own `make` for each change in the list. If
-//! `make` panics for a change, that change is lost, and the thread's call of `change` unwinds. The
-//! changes that were still to be made are put back into the list; a later call makes them.
+//! whatever change it is given. The thread in exclusive mode uses its own `make` for all changes in
+//! the list, including those of other threads. If `make` panics for a change, that change is lost,
+//! and the call of `change` by the thread in exclusive mode unwinds. The changes that were still to
+//! be made are put back into the list; a later call makes them.
 //!
 //! **A bound.** A call enters exclusive mode at most [`ROUNDS`] times, so that it doesn't work for
 //! other threads for ever. Changes that arrive during its last round may be left over; the next

@@ -159,9 +159,9 @@ impl<V: Visited> Line<V> {
     /// Returns whether the process ends.
     pub(crate) fn is_leaving(&self) -> bool {
         // Relaxed: the only harm of reading an outdated `false` is one needless sync. The devices
-        // to visit don't depend on this flag: they are in the queue, which a lock protects. A
-        // thread that writes files because the process ends has read `true` before, and never reads
-        // an older value after that.
+        // to visit don't depend on this flag: they are in the queue, which a lock protects. At the
+        // end of the process, the thread that writes the files has already read `true`, so it can't
+        // read an older value afterwards.
         self.leaving.load(Ordering::Relaxed)
     }
 

@@ -4,9 +4,9 @@
 //! Files of one identity are told apart by their [`Fingerprint`](crate::io::Fingerprint).
 //!
 //! Getting a fingerprint takes a system call, so fingerprints are compared without holding the
-//! table's lock, and the table may change meanwhile. Therefore `add` checks under the lock that the
-//! new file was compared with every file of its identity that is in the table by then. If one of
-//! these files wasn't compared, the new file isn't added, and the caller compares again.
+//! table's lock, and the table may change meanwhile. Therefore `add` checks, under the lock, that
+//! the new file was compared with all files of the same identity that are in the table now. If one
+//! of them was left out, the new file isn't added, and the caller compares again.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

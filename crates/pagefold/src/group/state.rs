@@ -392,10 +392,10 @@ impl GroupState {
         self.clock.now(size)
     }
 
-    /// Returns the group's time, for a single page that comes back. In a large group with several
-    /// stripes, this is the time that was noted with the last batch of this CPU's stripe: reading
-    /// the clock for each page would take the clock's cache line from other CPUs. In other groups,
-    /// reads the clock.
+    /// Returns the time on the group's clock, for a page that comes back alone rather than in a
+    /// batch. In a large group with several stripes, this is the time that was noted with the last
+    /// batch of this CPU's stripe, because reading the clock for each page would take the clock's
+    /// cache line from other CPUs. In other groups, reads the clock.
     fn recent_now(&self) -> Now {
         self.lists.recent_time().unwrap_or_else(|| self.now())
     }

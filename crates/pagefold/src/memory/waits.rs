@@ -2,8 +2,8 @@
 //!
 //! - Pages in flight: a page that is being loaded, or that reclaim is looking at, is charged to its
 //!   group, but is on no list. It can be evicted once it has *landed*.
-//! - The lowering of the budget, by another thread: each extent that it gives back leaves some room
-//!   for metadata.
+//! - Another thread that is lowering the budget. It returns memory to the system extent by extent,
+//!   and after each extent there is a little more room for metadata.
 
 use std::time::Duration;
 

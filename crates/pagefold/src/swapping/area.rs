@@ -86,8 +86,8 @@ impl SwapArea {
 
     /// Creates an area in memory that keeps pages compressed (LZ4) and uses at most `limit` of the
     /// budget. The area takes memory as it fills, and gives memory back as it empties, except for a
-    /// stock of free memory that it keeps. The stock has the size in which Pagefold takes memory
-    /// from the system: 2 MiB, or less in small budgets.
+    /// stock of free memory that it keeps. The stock is as large as the units in which Pagefold
+    /// takes memory from the system: 2 MiB, or less with a small budget.
     ///
     /// The area keeps a page only if compression saves at least a quarter of the page. Other pages
     /// go to another area, or stay in memory. When the area is full, the pages that have been in it

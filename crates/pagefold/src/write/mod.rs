@@ -358,8 +358,9 @@ impl Handle {
             return Ok(None);
         }
         let frame = file.wait_for_memory(grows, || file.manager.take_frame(group))?;
-        // A thread that withdraws the permission waits for threads that make a page, like this one.
-        // It doesn't wait for threads that only read a page, which may wait for the device.
+        // This thread adds a page, so a thread that withdraws the permission waits for it. It
+        // doesn't wait for threads that only read a page, because those may be waiting for the
+        // device.
         let maker = permitted.map(|_| file.counted_maker());
         // Acquire pairs with the Release in `take_over_cut`: if a truncation is counted by now,
         // this thread also sees the length that was adopted then, or a later one.
