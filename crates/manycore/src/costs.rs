@@ -62,9 +62,9 @@ costs! {
     /// fraction of a transfer's time. Meanwhile the next core's request travels to the new owner.
     /// With 0, the core makes one access and then loses the line.
     //
-    // The default is the value of the presets, which was measured with two CPUs of a Xeon (0.26 to
-    // 0.38; on an EPYC 0.5 to 0.65). With 0, the model was further off on the Xeon than with any
-    // other rules that were tried (docs/model.md).
+    // The default is that of the presets. It comes from measurements with two CPUs of a Xeon, which
+    // gave 0.26 to 0.38. (Those with an EPYC gave 0.5 to 0.65.) On the Xeon, 0 was further off than
+    // any other variant of the model that was tried (docs/model.md).
     transfer_hold: 0.34, "fraction";
     /// How far ahead a core requests lines: the amount of work that its reorder buffer holds. 0
     /// means that the core executes in order.
@@ -137,6 +137,9 @@ costs! {
     disk_latency: 80_000.0, "ns";
     /// The disk's bandwidth.
     disk_bandwidth: 3.0, "bytes/ns";
+    /// The time that the disk takes to get to a request's position, if the request doesn't begin
+    /// where the one before it ended. 0 for a disk that doesn't rotate.
+    disk_seek: 0.0, "ns";
 }
 
 /// One entry of the table.

@@ -85,6 +85,8 @@ pub(crate) struct State {
     /// Memory buses, and links between sockets.
     pub(crate) paths: Paths,
     pub(crate) disk_free: Ticks,
+    /// Where the last request that had a position ended.
+    pub(crate) disk_position: u64,
     /// The CPU that runs, and its thread.
     pub(crate) cpu: usize,
     pub(crate) task: TaskId,
@@ -133,6 +135,7 @@ impl State {
             paths: Paths::new(setup.shape.sockets),
             times,
             disk_free: 0,
+            disk_position: 0,
             cpu: 0,
             task: 0,
             limit: 0,

@@ -116,5 +116,5 @@ macro_rules! times {
 times! {
     line_hit rmw fence transfer_socket transfer_machine transfer_detour window read_port first_touch memory_detour
     socket_hit residual pause clock_read yield_call park_call wake_call wake_up context_switch time_slice thread_start
-    disk_latency
+    disk_latency disk_seek
 }

@@ -57,7 +57,7 @@ pub fn named(name: &'static str, ns: u64) {
 #[track_caller]
 pub fn disk(bytes: usize) {
     let Some(world) = world::current() else { return };
-    let done = request(world, bytes);
+    let done = request(world, None, bytes);
     crate::thread::sleep_until_ticks(world, done);
 }
 
@@ -65,7 +65,21 @@ pub fn disk(bytes: usize) {
 #[must_use]
 #[track_caller]
 pub fn disk_request(bytes: usize) -> Instant {
-    world::current().map_or_else(Instant::now, |world| Instant::from_ticks(request(world, bytes)))
+    request_at(None, bytes)
+}
+
+/// Submits a disk request for `bytes` at a position of the disk, and returns the time at which it
+/// will complete. On a disk that seeks (the cost `disk_seek`), this takes longer unless the request
+/// begins where the one before it ended. Requests are served in the order in which they come.
+#[must_use]
+#[track_caller]
+pub fn disk_request_at(position: u64, bytes: usize) -> Instant {
+    request_at(Some(position), bytes)
+}
+
+#[track_caller]
+fn request_at(position: Option<u64>, bytes: usize) -> Instant {
+    world::current().map_or_else(Instant::now, |world| Instant::from_ticks(request(world, position, bytes)))
 }
 
 /// Waits until the request of [`disk_request`] has completed. The thread doesn't occupy its CPU.
@@ -78,12 +92,17 @@ pub fn disk_wait(done: Instant) {
 /// Submits a request. The disk serves one request after the other at its bandwidth; latencies
 /// overlap.
 #[track_caller]
-fn request(world: &World, bytes: usize) -> Ticks {
+fn request(world: &World, position: Option<u64>, bytes: usize) -> Ticks {
     world.arrive(here());
     let mut state = world.state.borrow_mut();
     let now = state.clock();
     let start = now.max(state.disk_free);
-    let moved = state.times.disk.time_of(bytes as u64);
+    let mut moved = state.times.disk.time_of(bytes as u64);
+    if let Some(position) = position {
+        let is_there = position == state.disk_position;
+        moved += if is_there { 0 } else { state.times.disk_seek };
+        state.disk_position = position.wrapping_add(bytes as u64);
+    }
     state.disk_free = start + moved;
     let done = state.disk_free + state.times.disk_latency;
     let work = state.ledger.work("disk");

@@ -419,6 +419,21 @@ fn disk_requests_overlap_in_latency_and_queue_for_bandwidth() {
 }
 
 #[test]
+fn a_rotating_disk_seeks_unless_requests_are_adjacent() {
+    let machine = exact(1, 4, 1);
+    let rotating = machine.cost_table().clone().with("disk_seek", 8e6).unwrap();
+    let elapsed = |machine: &Machine, positions: &[u64]| {
+        let wait = |&position: &u64| work::disk_wait(work::disk_request_at(position, 4096));
+        machine.run_tasks(1, |_| positions.iter().for_each(wait)).unwrap().elapsed_ns
+    };
+    let rotating = machine.clone().costs(rotating).unwrap();
+    for (positions, seeks) in [(&[0, 4096, 8192][..], 0.0), (&[0, 8192, 4096], 2.0), (&[1 << 40, 0, 0], 3.0)] {
+        let more = elapsed(&rotating, positions) - elapsed(&machine, positions);
+        assert!((more - seeks * 8e6).abs() < 10_000.0, "{positions:?}: {more} ns of seeks");
+    }
+}
+
+#[test]
 fn siblings_slow_each_other_down_unless_one_spins() {
     let machine = exact(1, 2, 2);
     let slowdown = machine.cost_table().sibling_slowdown;

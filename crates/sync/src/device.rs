@@ -11,15 +11,15 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// Starts a transfer of `bytes` bytes by the virtual machine's disk. Outside a virtual machine,
-    /// a simulated disk takes no time.
+    /// Starts a transfer of `bytes` bytes at a position of the virtual machine's disk. Outside a
+    /// virtual machine, a simulated disk takes no time.
     #[must_use]
-    pub fn start(bytes: usize) -> Self {
+    pub fn start(position: u64, bytes: usize) -> Self {
         #[cfg(not(pagefold_manycore))]
-        let _ = bytes;
+        let _ = (position, bytes);
         Self {
             #[cfg(pagefold_manycore)]
-            over: manycore::work::disk_request(bytes),
+            over: manycore::work::disk_request_at(position, bytes),
         }
     }
 

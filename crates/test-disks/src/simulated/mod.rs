@@ -301,6 +301,11 @@ impl OpenFile {
         result
     }
 
+    /// Returns the position on the disk of an offset in the file. A file lies in one piece.
+    fn position(&self, offset: u64) -> u64 {
+        (self.file.inode << 40).wrapping_add(offset)
+    }
+
     /// Returns a guard that prevents power cuts. Fails with `EIO` if there was a cut since the file
     /// was opened.
     fn power(&self) -> Result<RwLockReadGuard<'_, u64>, IoError> {
@@ -342,19 +347,19 @@ impl BackingFile for OpenFile {
 
     fn read(&self, offset: u64, into: &[SharedBytes<'_>]) -> Result<usize, IoError> {
         let wanted = into.iter().map(SharedBytes::len).sum();
-        Transfer::start(self.file.bytes_at(offset, wanted)).wait();
+        Transfer::start(self.position(offset), self.file.bytes_at(offset, wanted)).wait();
         self.read_now(offset, into)
     }
 
     fn write(&self, offset: u64, from: &[SharedBytes<'_>], len: usize) -> Result<usize, IoError> {
-        Transfer::start(len).wait();
+        Transfer::start(self.position(offset), len).wait();
         self.write_now(offset, from, len)
     }
 
     fn submit(&self, requests: &mut Vec<Request>) -> Queue {
         let queue = Queue::of(0, requests);
         self.shared.queue.submit(requests.drain(..).map(|request| {
-            let transfer = Transfer::start(request.asked());
+            let transfer = Transfer::start(self.position(request.offset()), request.asked());
             Submitted { file: self.clone(), transfer, request }
         }));
         queue
