@@ -47,9 +47,9 @@
 //!   releases don't look at the sleeper, and they don't count as overtaking it.
 //!
 //! Orderings: a claim's compare-and-swap is `SeqCst`. Within one node, Acquire would be enough. If
-//! the earlier claim was in the word, Acquire pairs with the Release that removed it. If the earlier
-//! claim was in the list, the mutex orders the two claims, or the Release in `settle` does. Between
-//! claims in different nodes of the lock, the total order of `SeqCst` is needed: see L1 in `levels`.
+//! the earlier claim was in the word, Acquire pairs with the Release that removed it. If it was in
+//! the list, the mutex orders the two claims, or the Release in `settle` does. Between claims in
+//! different nodes of the lock, the total order of `SeqCst` is needed: see L1 in `levels`.
 
 #[cfg(pagefold_loom)]
 use sync::atomic::fence;
