@@ -219,17 +219,24 @@ fn drift(count: u64, width: u64) -> Vec<u64> {
     (0..count).map(|at| at / 10 + random.below(width)).collect()
 }
 
-/// Repeats a program of up to six parts, each of them a loop, a scan, random pages, a zigzag, or
-/// pages that are used twice.
+/// A part of a program: a loop, a scan, random pages, a zigzag, or pages that are used twice. Its
+/// kind, first page, number of pages, and number of accesses.
+type Part = [u64; 4];
+
+fn part(random: &mut Random, room: u64) -> Part {
+    let size = [room / 4, room, 2 * room, 4 * room][random.below(4) as usize];
+    let steps = [room / 2, 2 * room, 8 * room][random.below(3) as usize];
+    [random.below(5), random.below(4 * room), 1 + random.below(size), 1 + random.below(steps)]
+}
+
+/// Repeats a program of up to six parts.
 fn program(seed: u64, room: u64, len: usize) -> Vec<u64> {
     let mut random = Random::seeded(seed);
-    let parts: Vec<[u64; 4]> = (0..=random.below(6))
-        .map(|_| {
-            let size = [room / 4, room, 2 * room, 4 * room][random.below(4) as usize];
-            let steps = [room / 2, 2 * room, 8 * room][random.below(3) as usize];
-            [random.below(5), random.below(4 * room), 1 + random.below(size), 1 + random.below(steps)]
-        })
-        .collect();
+    let parts: Vec<Part> = (0..=random.below(6)).map(|_| part(&mut random, room)).collect();
+    repeat(&parts, &mut random, room, len)
+}
+
+fn repeat(parts: &[Part], random: &mut Random, room: u64, len: usize) -> Vec<u64> {
     let (mut accesses, mut fresh) = (Vec::with_capacity(len), 10 * room);
     for &[kind, base, size, steps] in parts.iter().cycle() {
         for step in 0..steps.min((len - accesses.len()) as u64) {
@@ -260,6 +267,52 @@ fn misses_are_at_most_two_and_a_half_times_those_of_lru_with_half_the_memory() {
         let accesses = program(seed, ROOM, 50 * ROOM as usize);
         let (ours, half) = (misses(&accesses, ROOM), misses_of_lru(&accesses, ROOM as usize / 2));
         assert!(2 * ours <= 5 * half, "program {seed}: {ours} misses, LRU with half the memory {half}");
+    }
+}
+
+/// How many more misses a program has than LRU has with the same memory, for each part that begins
+/// after the first one, in units of the room.
+fn more_than_lru(parts: &[Part], room: u64) -> (f64, [u64; 2]) {
+    let len = 50 * room as usize;
+    let accesses = repeat(parts, &mut Random::seeded(3), room, len);
+    let round: u64 = parts.iter().map(|[.., steps]| steps).sum();
+    let mut left = len as u64 % round;
+    let begun = parts.iter().take_while(|[.., steps]| std::mem::replace(&mut left, left.saturating_sub(*steps)) > 0);
+    let changes = (len as u64 / round * parts.len() as u64 + begun.count() as u64).saturating_sub(1);
+    let counts = [misses(&accesses, room), misses_of_lru(&accesses, room as usize)];
+    (counts[0].saturating_sub(counts[1]) as f64 / (changes.max(1) * room) as f64, counts)
+}
+
+/// Searches for the worst program: begins with random ones, and keeps random changes that make them
+/// worse. `PAGEFOLD_SEEDS` is the number of such searches.
+#[test]
+#[ignore = "for measuring: takes minutes"]
+fn each_change_of_phase_costs_at_most_as_many_misses_more_than_lrus_as_there_is_room_for() {
+    const ROOM: u64 = 128;
+    const IDLE_MAX: u32 = 150;
+    for seed in seeds(3) {
+        let mut random = Random::seeded(seed);
+        let mut program: Vec<Part> = (0..=random.below(6)).map(|_| part(&mut random, ROOM)).collect();
+        let (mut worst, mut idle, mut tries) = (more_than_lru(&program, ROOM), 0, 0);
+        while idle < IDLE_MAX {
+            let (mut other, at) = (program.clone(), random.below(program.len() as u64) as usize);
+            match random.below(6) {
+                0 => other[at] = part(&mut random, ROOM),
+                1 if other.len() < 10 => other.insert(at, part(&mut random, ROOM)),
+                2 if other.len() > 1 => _ = other.remove(at),
+                3 => other[at][3] = 1 + other[at][3] * (50 + random.below(150)) / 100,
+                4 => other[at][2] = 1 + other[at][2] * (60 + random.below(100)) / 100,
+                _ => other[at][1] = random.below(4 * ROOM),
+            }
+            let found = more_than_lru(&other, ROOM);
+            (idle, tries) = (if found.0 > worst.0 + 0.002 { 0 } else { idle + 1 }, tries + 1);
+            if found.0 >= worst.0 {
+                (worst, program) = (found, other);
+            }
+        }
+        let (more, counts) = worst;
+        println!("seed {seed}, {tries} programs: {more:.3} of the room for each change ({counts:?}), {program:?}");
+        assert!(more <= 1.0, "seed {seed}: {more} of the room, {program:?}");
     }
 }
 
