@@ -23,7 +23,7 @@ use crate::experiments::{self, OURS};
 use crate::output::QUICK;
 use crate::record::Record;
 use crate::scaling::args::Common;
-use crate::scaling::experiment::{Experiment, Figure, Published, Scheme};
+use crate::scaling::experiment::{Column, Experiment, Figure, Published, Scheme};
 use crate::scaling::labels::{cpus_label, number};
 use crate::scaling::results::Results;
 use crate::scaling::verdict::{Comparison, Direction};
@@ -74,6 +74,11 @@ impl Page {
             Some(published) => vec![published.workload],
             None => self.experiment.workloads.iter().map(|workload| workload.name).collect(),
         }
+    }
+
+    /// The columns that only it has.
+    fn columns(self) -> &'static [Column] {
+        self.published.map_or(&[], |published| published.columns)
     }
 
     /// How many runs it has with one seed.
@@ -337,8 +342,10 @@ fn rows(page: Page, results: &Results, table: &Table, workload: &str) -> String 
     let older = page.published.and_then(|published| published.older);
     let over = older.map_or_else(|| cpus_label(results.fewest()), |older| format!("`{older}`"));
     let mut text = format!("| CPUs | design | M/s | ± % | × {over} | efficiency | p99.9, ns | memory, % |");
+    text += &heads(page);
     text += if published.is_some() { " published | ± % | × | direction | within ± 25 % |\n" } else { "\n" };
     text += "|---|---|---|---|---|---|---|---|";
+    page.columns().iter().for_each(|_| text += "---|");
     text += if published.is_some() { "---|---|---|---|---|\n" } else { "\n" };
     for row in results.of(workload) {
         let gain = match older {
@@ -357,11 +364,19 @@ fn rows(page: Page, results: &Results, table: &Table, workload: &str) -> String 
             row.p999_ns().map_or_else(String::new, |summary| format!("{:.0}", summary.median)),
             row.memory().map_or_else(String::new, |summary| format!("{:.0}", summary.median)),
         );
+        for column in page.columns() {
+            let _ = write!(text, " {} |", (column.figure)(row).map_or_else(String::new, number));
+        }
         let cells = |published| format!(" {}", published_cells(page, table, published, (row.scheme, row.cpus)));
         text += &published.map_or_else(String::new, cells);
         text.push('\n');
     }
     text
+}
+
+/// Returns the heads of the columns that only this table has.
+fn heads(page: Page) -> String {
+    page.columns().iter().map(|column| format!(" {} |", column.head)).collect()
 }
 
 /// Returns the last cells of a chapter's line: the published figure of a scheme on so many CPUs,
@@ -398,7 +413,8 @@ pub(crate) fn check(directory: &Path, wanted: &[&str]) -> Result<String> {
         let table = table.with_context(|| format!("there is no table {name}; {anew}"))?;
         let chapter = read(file(directory, page, "md"))?;
         let texts = published.map_or(["", ""], |published| [published.about, published.note]);
-        let texts = [experiment.question].into_iter().chain(texts);
+        let heads = heads(page);
+        let texts = [experiment.question, heads.as_str()].into_iter().chain(texts);
         let stale = texts.into_iter().find(|text| !chapter.contains(text));
         ensure!(stale.is_none(), "the chapter of {name} lacks {:?}; {anew}", stale.unwrap_or_default());
         ensure!(summary.contains(&table.row(page)), "the page's line of {name} isn't its table's; {REWRITE}");

@@ -6,6 +6,7 @@ use anyhow::Result;
 
 use super::device::Device;
 use super::job::Job;
+use super::row::Row;
 use super::sample::Sample;
 use super::workload::Workload;
 
@@ -89,9 +90,22 @@ pub(crate) struct Published {
     /// Workloads that belong to the table, but of which nothing was published.
     #[cfg_attr(not(pagefold_manycore), expect(dead_code, reason = "the page of results is of virtual CPUs"))]
     pub(crate) beside: &'static [&'static str],
+    /// Further columns.
+    #[cfg_attr(not(pagefold_manycore), expect(dead_code, reason = "the page of results is of virtual CPUs"))]
+    pub(crate) columns: &'static [Column],
     /// Which figures differ from the published ones, and why, as far as that is known.
     #[cfg_attr(not(pagefold_manycore), expect(dead_code, reason = "the page of results is of virtual CPUs"))]
     pub(crate) note: &'static str,
+}
+
+/// A column that only one table has.
+#[derive(Debug)]
+#[cfg_attr(not(pagefold_manycore), expect(dead_code, reason = "the page of results is of virtual CPUs"))]
+pub(crate) struct Column {
+    /// What it is, and its unit.
+    pub(crate) head: &'static str,
+    /// Its figure of a row, if the row has one.
+    pub(crate) figure: fn(&Row) -> Option<f64>,
 }
 
 /// One figure.

@@ -2,15 +2,20 @@
 
 use manycore::Report;
 
+use super::parts::Part;
+
 /// The files of the list that Pagefold's pages are on, with its lock, and of the older designs'
 /// lists and spinlock. (The older designs' free pages are on the same kind of list, under the same
 /// kind of spinlock, and so are included.)
-const FILES: [&str; 4] = [
-    "crates/smp-list/src/",
-    "experiments/older/lru_lists.rs",
-    "experiments/older/ring.rs",
-    "experiments/older/spin_lock.rs",
-];
+pub(crate) const LISTS: Part = Part {
+    files: &[
+        "crates/smp-list/src/",
+        "experiments/older/lru_lists.rs",
+        "experiments/older/ring.rs",
+        "experiments/older/spin_lock.rs",
+    ],
+    regions: &[],
+};
 
 /// Figures of lists.
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,8 +32,7 @@ impl ListShare {
     /// Of a run.
     pub(crate) fn of(report: &Report) -> Self {
         let operations = report.operations.max(1) as f64;
-        let lines = report.lines.iter().filter(|line| FILES.iter().any(|file| line.line.contains(file)));
-        lines.fold(Self::default(), |sum, line| Self {
+        LISTS.lines(report).fold(Self::default(), |sum, line| Self {
             lost: sum.lost + line.shares.lost(),
             accesses: sum.accesses + line.events as f64 / operations,
             shared_writes: sum.shared_writes + line.shared_writes as f64 / operations,

@@ -19,11 +19,13 @@ pub(crate) mod labels;
 pub(crate) mod lists;
 #[cfg(pagefold_manycore)]
 pub(crate) mod machine_choice;
+pub(crate) mod parts;
 pub(crate) mod plan;
 #[cfg(pagefold_manycore)]
 pub(crate) mod profile;
 pub(crate) mod records;
 pub(crate) mod results;
+pub(crate) mod row;
 pub(crate) mod sample;
 pub(crate) mod sweep;
 pub(crate) mod table;

@@ -29,6 +29,11 @@ pub(crate) struct Share {
     pub(crate) wall: Duration,
 }
 
+/// Work of a task's own, in user mode.
+pub(crate) fn user_work(ns: u64) {
+    own_work(ns);
+}
+
 /// A task's own work of about `ns` nanoseconds: a chain of multiplications, whose speed is measured
 /// once.
 pub(crate) fn own_work(ns: u64) {

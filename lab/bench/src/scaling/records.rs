@@ -1,7 +1,8 @@
 //! Results as the flat records that all of this crate's experiments print.
 
 use super::lists::ListShare;
-use super::results::{Results, Row};
+use super::results::Results;
+use super::row::Row;
 use crate::record::{Record, Source};
 use crate::summary::Summary;
 

@@ -71,6 +71,9 @@ impl fmt::Display for Unavailable {
 
 impl std::error::Error for Unavailable {}
 
+/// What work in user mode is called in reports.
+pub(crate) const USER_WORK: &str = "user";
+
 /// What a virtual machine knows about a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Inside {
@@ -78,4 +81,11 @@ pub(crate) struct Inside {
     pub(crate) efficiency: Option<f64>,
     /// Everything else.
     pub(crate) report: manycore::Report,
+}
+
+impl Inside {
+    /// Returns the time of work in user mode, in percent of all CPU time.
+    pub(crate) fn user(&self) -> f64 {
+        self.report.works.iter().filter(|work| work.name == USER_WORK).map(|work| work.share).sum()
+    }
 }

@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use super::experiment::{Figure, Published};
 use super::labels::{cpus_label, number};
-use super::results::{Results, Row};
+use super::results::Results;
+use super::row::Row;
 use super::sample::Traffic;
 use super::verdict;
 use super::workload::Workload;

@@ -7,7 +7,7 @@ use anyhow::{Result, anyhow};
 use manycore::{Efficiency, Machine, Window};
 
 use super::plan::Plan;
-use super::sample::{Counts, Inside, Sample, Traffic};
+use super::sample::{Counts, Inside, Sample, Traffic, USER_WORK};
 
 /// A machine, and how long it runs.
 #[derive(Clone, Debug)]
@@ -30,6 +30,11 @@ pub(crate) fn own_work(ns: u64) {
     manycore::work::named("own work", ns);
 }
 
+/// Work of a task's own, in user mode.
+pub(crate) fn user_work(ns: u64) {
+    manycore::work::named(USER_WORK, ns);
+}
+
 /// What is measured; `end` looks at it when the run is over.
 struct AtEnd<S, F: Fn(&S)> {
     subject: S,
@@ -45,6 +50,7 @@ impl<S, F: Fn(&S)> Drop for AtEnd<S, F> {
 impl Stage {
     /// Runs of `plan` on `machine`; with or without the same run without contention.
     pub(crate) fn new(plan: &Plan, machine: Machine, efficiency: bool) -> Self {
+        let machine = plan.choices.device.in_machine(machine);
         let machine = if plan.experiment.spread { machine.spread() } else { machine };
         Self { machine, window: plan.time.into(), efficiency }
     }

@@ -55,6 +55,7 @@ pub(crate) const EXIT: Experiment = Experiment {
             Figure { scheme: "side-by-side", cpus: 88, value: 6.3, deviation: None },
         ],
         beside: &[],
+        columns: &[],
         note: "The gain depends on how many processes end together: 1.1 with 16, 3.3 with 64, 3.6 with 88. How many \
                there were isn't said.",
     }],

@@ -51,6 +51,32 @@ impl Ring {
         self.len.store(self.len() - 1, Relaxed);
     }
 
+    /// Takes up to `most` pages off the end, all at once. Only the last page that stays, and the
+    /// head, are written to.
+    pub(crate) fn cut_last(&self, pages: &Pages, most: usize) -> Vec<u32> {
+        let mut cut = Vec::with_capacity(most);
+        let mut page = self.prev.load(Relaxed);
+        while page != HEAD && cut.len() < most {
+            cut.push(page);
+            page = pages.record(page).prev.load(Relaxed);
+        }
+        self.next_of(pages, page).store(HEAD, Relaxed);
+        self.prev.store(page, Relaxed);
+        self.len.store(self.len() - cut.len() as u32, Relaxed);
+        cut
+    }
+
+    /// Fetches the last pages' records, to write to them. Without the lock, some of them may be
+    /// others by now.
+    pub(crate) fn prefetch_last(&self, pages: &Pages, most: usize) {
+        let mut page = self.prev.load(Relaxed);
+        for _ in 0..most {
+            let Some(record) = pages.records.get(page as usize) else { return };
+            sync::prefetch::prefetch_to_write(record);
+            page = record.prev.load(Relaxed);
+        }
+    }
+
     /// The first page.
     pub(crate) fn first(&self) -> Option<u32> {
         Some(self.next.load(Relaxed)).filter(|&page| page != HEAD)

@@ -47,6 +47,7 @@ const fn table(
         older: Some(KERNELS[0]),
         figures,
         beside: &[],
+        columns: &[],
         note,
     }
 }

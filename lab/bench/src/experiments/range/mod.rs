@@ -88,6 +88,7 @@ pub(crate) const RANGE: Experiment = Experiment {
             published("interval-tree", 16, 80.0),
         ],
         beside: &[OVERLAPPING_IO.name, FULL_READERS.name, FULL_WRITERS.name, FIRST.name],
+        columns: &[],
         note: "The published machine isn't named. Its curve, which falls from 8 processes on, is that of a machine \
                with four cores and eight threads, so that is what is simulated.",
     }],

@@ -15,8 +15,9 @@ mod pagefold;
 use anyhow::Result;
 use std::time::Duration;
 
-use crate::scaling::experiment::{Bound, Claim, Experiment, Figure, Measure, Published};
+use crate::scaling::experiment::{Bound, Claim, Column, Experiment, Figure, Measure, Published};
 use crate::scaling::job::{Choices, Job};
+use crate::scaling::lists::LISTS;
 use crate::scaling::sample::Sample;
 use crate::scaling::stage::own_work;
 use crate::scaling::workload::Workload;
@@ -32,6 +33,8 @@ const ROUNDS: u64 = 3;
 const ROUNDS_BRIEF: u64 = 1;
 /// Pages that the second reader is behind.
 const BEHIND: u64 = 64;
+/// Bytes of a read.
+const READ: usize = 4096;
 /// The rest of a read: the system call, and the user's.
 const READ_NS: u64 = 500;
 
@@ -49,6 +52,10 @@ const TWO_GROUPS_A_CPU: Workload = Workload {
 };
 
 const PUBLISHED_ON: &str = "xeon-80-cpus";
+const COLUMNS: &[Column] = &[
+    Column { head: "MB/s", figure: |row| Some(row.throughput().median * READ as f64 / 1e6) },
+    Column { head: "lost at lists, %", figure: |row| row.lost(&LISTS) },
+];
 
 /// The experiment.
 pub(crate) const READTWICE: Experiment = Experiment {
@@ -58,7 +65,7 @@ pub(crate) const READTWICE: Experiment = Experiment {
     machine: "xeon-e5-2699v4",
     workloads: &[GROUPS, ONE_GROUP, GROUP_A_CPU, TWO_GROUPS_A_CPU],
     long: &[GROUP_A_CPU.name, TWO_GROUPS_A_CPU.name],
-    schemes: &[older::GLOBAL, older::GROUP, pagefold::SCHEME],
+    schemes: &[older::GLOBAL, older::GROUP, pagefold::SCHEME, older::GROUP_CUT],
     bytes: None,
     devices: &[],
     // Requesting a window of 256 pages takes a reader 0.3 ms. A run that isn't much longer would
@@ -81,6 +88,7 @@ pub(crate) const READTWICE: Experiment = Experiment {
                 Figure { scheme: "group-lock", cpus: 80, value: 2.6, deviation: None },
             ],
             beside: &[],
+            columns: COLUMNS,
             note: "",
         },
         Published {
@@ -96,6 +104,7 @@ pub(crate) const READTWICE: Experiment = Experiment {
                 Figure { scheme: "group-lock", cpus: 20, value: 356.9, deviation: None },
             ],
             beside: &[],
+            columns: COLUMNS,
             note: "",
         },
     ],
@@ -148,7 +157,7 @@ impl<R> Walk<R> {
     }
 
     fn begin<C: PageCache<Reader = R>>(cache: &C, part: usize, second: usize) -> Self {
-        Self { reader: cache.begin(part, second), next: 0, into: vec![0; 4096].into() }
+        Self { reader: cache.begin(part, second), next: 0, into: vec![0; READ].into() }
     }
 }
 

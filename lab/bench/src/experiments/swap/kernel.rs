@@ -67,7 +67,9 @@ fn confine(job: &Job<'_>) -> Result<Sample> {
     let wanted = match job.choices.device {
         Device::Memory | Device::Compressed => Wanted::Zram { bytes },
         Device::Disk => Wanted::File { bytes },
-        Device::Simulated => return Err(Unavailable("the kernel can't swap to a simulated disk".to_owned()).into()),
+        Device::Simulated | Device::Rotating => {
+            return Err(Unavailable("the kernel can't swap to a simulated disk".to_owned()).into());
+        }
     };
     job.measure_elsewhere(|time| {
         let cell = Cell::with_swap(confined::limit(sizes.budget * PAGE), &wanted)?.map_err(Unavailable)?;

@@ -1,6 +1,6 @@
 //! The product: a space, and a swap area.
 
-use pagefold::{Group, Pagefold, Protection, Space, SwapArea};
+use pagefold::{Group, Pagefold, Placement, Protection, Space, SwapArea};
 use test_disks::SimulatedDisk;
 
 use super::{Memory, PAGE, Sizes, measure};
@@ -14,10 +14,18 @@ use crate::scaling::sample::Counts;
 /// The scheme.
 pub(super) const SCHEME: Scheme = Scheme {
     name: OURS,
-    about: "Pagefold's spaces, and the budget is all that Pagefold has; who faults reclaims a few pages, and writes \
-            them together",
+    about: "Pagefold's spaces, and the budget is all that Pagefold has; a task that faults reclaims a few pages, and \
+            writes them together",
     hidden: false,
-    measure: |job| measure(job, |sizes| Swapping::new(sizes, job)),
+    measure: |job| measure(job, |sizes| Swapping::new(sizes, job, Placement::PerCpu)),
+};
+
+/// The same as on disks that rotate.
+pub(super) const ONE_POSITION: Scheme = Scheme {
+    name: "pagefold-one-position",
+    about: "the same, but all CPUs take slots from the same cluster, as on disks that rotate (only when asked for)",
+    hidden: true,
+    measure: |job| measure(job, |sizes| Swapping::new(sizes, job, Placement::Sequential)),
 };
 
 struct Swapping {
@@ -27,7 +35,7 @@ struct Swapping {
 }
 
 impl Swapping {
-    fn new(sizes: Sizes, job: &Job<'_>) -> Self {
+    fn new(sizes: Sizes, job: &Job<'_>, placement: Placement) -> Self {
         let device = job.choices.device;
         let bytes = (sizes.area + 1) * PAGE;
         // The compressed area has room for all pages if they shrink to a half. Here it is part of
@@ -38,14 +46,14 @@ impl Swapping {
             Device::Compressed => builder.compressed_swap(compressed),
             // One for each socket.
             Device::Memory => {
-                let area = || SwapArea::memory(bytes.div_ceil(NODES as u64));
+                let area = || SwapArea::memory(bytes.div_ceil(NODES as u64)).placement(placement);
                 (0..NODES).fold(builder, |builder, _| builder.swap_area(area()))
             }
-            Device::Disk => builder.swap_area(SwapArea::unlinked(".", bytes)),
-            Device::Simulated => {
+            Device::Disk => builder.swap_area(SwapArea::unlinked(".", bytes).placement(placement)),
+            Device::Simulated | Device::Rotating => {
                 let disk = SimulatedDisk::default();
                 disk.add_bytes("/swap", vec![0; bytes as usize]);
-                builder.backend(disk).swap_area(SwapArea::path("/swap").overwrite(true))
+                builder.backend(disk).swap_area(SwapArea::path("/swap").overwrite(true).placement(placement))
             }
         };
         let manager = builder.build().expect("a budget and an area");

@@ -18,8 +18,9 @@ const FREE_BATCH: usize = 64;
 
 /// With `OWN`, each CPU has a position of its own, from which it searches for slots. When the
 /// position reaches the end of a trunk, it jumps to a random trunk. Without `OWN`, all CPUs share
-/// one position.
-pub(super) struct Trunked<const OWN: bool> {
+/// one position. With `IN_STEP`, CPUs' own positions begin at the same place, and jump from each
+/// trunk to the same one.
+pub(super) struct Trunked<const OWN: bool, const IN_STEP: bool> {
     lock: QueuedSpinlock,
     in_use: Line<AtomicU64>,
     positions: Box<[Line<AtomicU64>]>,
@@ -37,7 +38,7 @@ struct Line<T>(T);
 /// In a cluster's word.
 const LOCKED: u64 = 1 << 63;
 
-impl<const OWN: bool> Trunked<OWN> {
+impl<const OWN: bool, const IN_STEP: bool> Trunked<OWN, IN_STEP> {
     /// Allocates the first free slot from the position on. Searches the map without the lock, and
     /// takes the slot under the lock, if it is still free.
     fn allocate(&self, task: usize) -> usize {
@@ -68,6 +69,7 @@ impl<const OWN: bool> Trunked<OWN> {
     fn after(&self, slot: usize, task: usize) -> u64 {
         let next = (slot + 1) % SLOTS;
         let jumps = OWN && next.is_multiple_of(TRUNK);
+        let task = if IN_STEP { 0 } else { task };
         if jumps { mix((task * SLOTS + slot) as u64) % TRUNKS as u64 * TRUNK as u64 } else { next as u64 }
     }
 
@@ -88,9 +90,9 @@ impl<const OWN: bool> Trunked<OWN> {
     }
 }
 
-impl<const OWN: bool> Slots for Trunked<OWN> {
+impl<const OWN: bool, const IN_STEP: bool> Slots for Trunked<OWN, IN_STEP> {
     fn new(tasks: usize) -> Self {
-        let start = |task: usize| if OWN { mix(task as u64) % SLOTS as u64 } else { 1 };
+        let start = |task: usize| if OWN && !IN_STEP { mix(task as u64) % SLOTS as u64 } else { 1 };
         let trunks: Box<[Trunk]> = (0..TRUNKS).map(|_| Trunk::new()).collect();
         trunks.iter().for_each(Trunk::name);
         Self {
