@@ -31,8 +31,9 @@ pub(crate) fn on_real_cpus(arguments: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// Refuses variables of the environment that would override what these commands choose:
-/// `CARGO_ENCODED_RUSTFLAGS`, which cargo prefers silently, and `RUSTFLAGS` with a backend.
+/// Refuses environment variables that would override the compiler flags of these commands:
+/// `CARGO_ENCODED_RUSTFLAGS`, which cargo silently prefers to `RUSTFLAGS`, and `RUSTFLAGS` if it
+/// already chooses a backend.
 fn refuse_other_backends() -> Result<(), ExitCode> {
     let chooses = |name: &str| env::var(name).is_ok_and(|flags| flags.contains("pagefold_"));
     if env::var_os("CARGO_ENCODED_RUSTFLAGS").is_some() {

@@ -102,8 +102,8 @@ impl Check {
         self
     }
 
-    /// Returns the same check, for tests that earlier checks build. It waits for those checks, and
-    /// then runs side by side with other checks of its target directory.
+    /// Marks the check as one that only runs tests which earlier checks build. It waits for those
+    /// checks, and then runs side by side with other checks of its target directory.
     pub(crate) fn built(self) -> Self {
         Self { is_built: true, ..self }
     }
@@ -346,8 +346,8 @@ fn with_target(arguments: &str) -> String {
     format!("{test} --target x86_64-unknown-linux-gnu -- {rest}")
 }
 
-/// Creates a check with the address sanitizer, which detects uses of freed memory. It detects a
-/// device's use only if the kernel does the copying, or if a thread reads the memory later.
+/// Creates a check with the address sanitizer, which detects uses of freed memory. A use by a
+/// device is detected only if the kernel copies the bytes, or if a thread reads the memory later.
 pub(crate) fn address_sanitizer(name: &'static str, arguments: &str) -> Check {
     let check = cargo_with(name, "-Zsanitizer=address", "asan", &with_target(arguments));
     check.env("RUSTC_BOOTSTRAP", "1")

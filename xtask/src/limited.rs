@@ -98,7 +98,7 @@ fn printed_until(
     Ok((status, printed))
 }
 
-/// From now on, Ctrl-C and the like end the commands that run, too.
+/// From this call on, Ctrl-C and similar signals end the running commands, too.
 ///
 /// # Errors
 /// The system's, if it refuses the handlers.

@@ -32,8 +32,8 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
-/// Returns the target directory of builds with other flags. In the usual directory, the builds
-/// would replace each other.
+/// Returns the target directory of builds with other compiler flags. In the usual directory, these
+/// and the usual builds would replace each other.
 pub(crate) fn target_directory(name: &str) -> PathBuf {
     let mut usual = env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| root().join("target").into_os_string());
     usual.push(format!("-{name}"));

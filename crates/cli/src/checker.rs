@@ -31,8 +31,8 @@ pub(crate) enum Wrong {
 pub(crate) enum Before {
     /// Content that this command created, up to a length, and zeros beyond.
     Made { content: Content, len: u64 },
-    /// The bytes are read from the file through the kernel. Where the run has written bytes back,
-    /// these bytes are read instead of those from before the run.
+    /// The bytes are read from the file through the kernel. Where the run has already written bytes
+    /// back, the kernel returns the new bytes instead of those from before the run.
     Kernel(Arc<std::fs::File>),
 }
 
@@ -175,10 +175,10 @@ impl Written {
     /// (`MixedCells`) is always accepted.
     ///
     /// With `Before::Kernel`, the bytes to compare with were read from the file at the time of the
-    /// check. A write-back may have replaced the bytes from before the run by then. So this
-    /// function reads the file again. It accepts the cell if the file has the same bytes now. It
-    /// also accepts the cell if the file has a stamp there now: the bytes from before the run are
-    /// gone, so the cell can't be compared with them.
+    /// check. By then, write-back may have replaced the bytes from before the run. So this function
+    /// reads the file again. It accepts the cell if the file now holds the cell's bytes. It also
+    /// accepts the cell if the file now holds a stamp: then the bytes from before the run are gone,
+    /// and the cell can't be compared with them.
     fn check_foreign(&self, before: &Before, cell: Range<u64>, read: &[u8]) -> Result<(), Wrong> {
         let number = cell.start / CELL;
         if self.mixed.contains(number) {

@@ -8,8 +8,8 @@ use crate::worker::{Failed, Fault};
 
 /// Explains why an operation for `group` failed.
 pub(crate) fn explain(failed: Failed, group: &str, target: &Target) -> anyhow::Error {
-    // If the file became shorter, this explains every other error. If the length can't be read, the
-    // operation's own error is reported.
+    // If the file became shorter, this is the cause of any other error, so it is reported instead.
+    // If the length can't be read, the operation's own error is reported.
     if let Ok(Some(shrank)) = target.shrank() {
         return shrank;
     }

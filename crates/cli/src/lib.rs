@@ -104,7 +104,8 @@ fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
 /// is detected.
 ///
 /// # Errors
-/// What is wrong with the trace, with the line; or that there is no such format.
+/// The message says what is wrong with the trace and in which line, or that there is no such
+/// format.
 pub fn check_trace(trace: &[u8], format: Option<&str>) -> Result<(), String> {
     let format = format.map(|name| trace_line::Format::from_str(name, true)).transpose()?;
     let options = trace::Options { format, ..trace::Options::default() };

@@ -1,5 +1,5 @@
-//! Shows progress during long operations: bars and the live line, only on a terminal, on standard
-//! error.
+//! Shows progress during long operations, as bars and as the live line. They are drawn on standard
+//! error, and only if it is a terminal.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};

@@ -90,8 +90,9 @@ impl FileEnd {
 struct Turns {
     totals: Vec<u64>,
     /// An entry `(when, thread, had)` for each thread that has operations left. `had` is the number
-    /// of the thread's operations so far. `when` is the fraction of the run after which its next
-    /// operation comes, `(had + 0.5) / total`, as the bits of an `f64`, which sort like the number.
+    /// of operations that the thread has had. `when` is the point of the run, from 0 to 1, at which
+    /// its next operation comes: `(had + 0.5) / total`. It is kept as the bits of an `f64`, which
+    /// sort like the number.
     next: BinaryHeap<Reverse<(u64, usize, u64)>>,
 }
 

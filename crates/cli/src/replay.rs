@@ -35,7 +35,7 @@ const SIZE_DEFAULT: u64 = 1 << 30;
 /// Executes the command.
 ///
 /// # Errors
-/// The reason why the command failed or ended early. The results so far have been printed then.
+/// The reason why the command failed or ended early. By then, it has printed the results so far.
 pub(crate) fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     check_arguments(args)?;
     if args.pages.is_empty() {
@@ -207,8 +207,8 @@ fn is_same_file(a: &Path, b: &Path) -> bool {
     matches!((identity(a), identity(b)), (Some(a), Some(b)) if a == b)
 }
 
-/// Returns whether a write to one path replaces what was written to the other. Paths of devices and
-/// pipes never do.
+/// Returns whether a write to one path would replace what was written to the other. This is never
+/// so for devices and pipes.
 fn is_one_output(a: &Path, b: &Path) -> bool {
     match (a.metadata(), b.metadata()) {
         (Ok(metadata), _) | (_, Ok(metadata)) if !metadata.is_file() => false,
@@ -419,8 +419,8 @@ fn beside_policies(setup: &Setup<'_>, room: Room, outcome: &Outcome) -> Result<P
     PolicyReport::new(&run, total.misses, total.read_ahead)
 }
 
-/// Records the failure of `result`. The command ends with its first failure, except that any other
-/// failure replaces `OutputClosed`.
+/// Records the failure of `result`. The command ends with its first failure, unless the first one
+/// is `OutputClosed`, which any other failure replaces.
 fn fails_too(failure: &mut Option<Failure>, result: Result<(), Failure>) {
     if let (None | Some(Failure::OutputClosed), Err(error)) = (&failure, result) {
         *failure = Some(error);

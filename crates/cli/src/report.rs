@@ -12,8 +12,8 @@ use crate::tally::Tally;
 use crate::trace_files::{Skipped, TraceFile};
 use crate::write_back::WrittenBack;
 
-/// The number of points on a latency curve from 0 to 50 %, from 50 to 75 %, from 75 to 87.5 %, and
-/// so on.
+/// The number of points on a latency curve in each of these ranges: 0 to 50 %, 50 to 75 %, 75 to
+/// 87.5 %, and so on.
 const PERCENTILES_A_HALVING: u32 = 4;
 
 /// The results of a command.

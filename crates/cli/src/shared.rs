@@ -39,9 +39,9 @@ impl Progress {
 
     /// Adds `count` writes that took `latency` together.
     pub(crate) fn wrote(&self, count: u64, latency: Duration) {
-        // Not a read-modify-write, because only this thread increments the count. The live line may
-        // miss a worst latency, because the check and the store below aren't one atomic operation;
-        // the report has it.
+        // Only this thread increments the count, so no read-modify-write is needed. The check and
+        // the store below aren't one atomic operation, so the live line may miss a worst latency.
+        // The report doesn't miss it.
         self.writes.store(self.writes.load(Ordering::Relaxed) + count, Ordering::Relaxed);
         let ns = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
         if ns > self.worst_write_ns.load(Ordering::Relaxed) {

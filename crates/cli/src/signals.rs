@@ -119,7 +119,7 @@ fn end_now(signal: u32) {
 /// the process, as in [`ending_at_once`].
 ///
 /// # Errors
-/// [`Failure::Interrupted`] if a signal came before; the error of `body`.
+/// [`Failure::Interrupted`] if a signal came before the call; the error of `body`.
 pub(crate) fn while_nothing_is_lost<T>(body: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     ending_at_once(|| check().and_then(|()| body()))
 }

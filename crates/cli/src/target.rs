@@ -104,8 +104,8 @@ impl Target {
         Ok(())
     }
 
-    /// Restores the original content of a temporary file. Other files stay as they are: a simulated
-    /// disk is created anew for each run anyway.
+    /// Restores the original content of a temporary file. Leaves other files as they are. A
+    /// simulated disk needs no restoring, because each run gets a new one.
     ///
     /// # Errors
     /// Same as for [`TempFile::fill`].

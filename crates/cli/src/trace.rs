@@ -107,8 +107,8 @@ pub(crate) struct Options {
 }
 
 impl Default for Options {
-    /// Returns the options of a `replay` whose command line gives none for the trace, except that
-    /// blocks have 512 bytes: `replay` uses the page size.
+    /// Returns the options of a `replay` whose command line gives none for the trace. Only the
+    /// block size differs: it is 512 bytes here, and the page size in `replay`.
     fn default() -> Self {
         Self {
             format: None,
@@ -298,8 +298,8 @@ impl<'a> Loader<'a> {
         }
     }
 
-    /// Returns the stream for a line, creating it if necessary. All lines of one name go to one
-    /// stream, in their order.
+    /// Returns the stream for a line, creating it if necessary. All lines with the same thread name
+    /// go to one stream, in their order.
     fn worker(&mut self, name: Option<&str>) -> usize {
         let worker = match name {
             None => (self.trace.requests % self.options.threads.max(1) as u64) as usize,

@@ -269,8 +269,8 @@ pub(crate) fn goes_on(line: &[u8]) -> bool {
     let last = before_last.map_or(line, |at| &line[at..]);
     match last.contains(&b'"') {
         true => Record::default().take_apart(line).0 == ReadRecordResult::InputEmpty,
-        // The last line has no quotes, so it ends within quotes exactly if the line before it does.
-        // If there is a line before it, that line does: the caller appends a line only while this
+        // The last line has no quotes, so it ends within quotes if, and only if, it begins within
+        // quotes. If there is a line before it, it does: the caller appends a line only while this
         // function returns true.
         false => before_last.is_some(),
     }

@@ -37,11 +37,11 @@ pub(crate) fn unclean_bytes(stats: &Stats) -> u64 {
     stats.files.iter().map(|file| file.unclean_bytes).sum()
 }
 
-/// Waits until the thread of `--sync-every` ends, which may be in its last sync. Then syncs the
-/// file through each of its handles, so that each handle reports its pending error.
+/// Waits for the thread of `--sync-every`, which may still be in its last sync. Then syncs the file
+/// through each of its handles, so that each handle reports its pending error.
 ///
 /// # Errors
-/// The system's error if the thread for this sync can't be started.
+/// The system's error if the thread that syncs can't be started.
 pub(crate) fn run(
     pagefold: &Pagefold,
     files: &Arc<Vec<Subject>>,

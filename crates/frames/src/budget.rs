@@ -6,13 +6,13 @@
 //! - a *chunk* of a page map (`chunks`), before the first of its words is used;
 //! - the policy's own objects, such as groups and open files, when they are made.
 //!
-//! U1. `used ≤ max` at every moment, except between a lowering of `max` and the moment at which the
-//! excess is given back.
+//! U1. `used ≤ max`, with one exception: after `max` was lowered, `used` may be higher until the
+//! excess has been given back.
 //!
-//! Giving back the memory for a large lowering takes a while. If `max` fell to its goal in one
-//! step, no thread could charge anything meanwhile. So `max` falls in steps: a thread that gives
-//! back an extent calls `Budget::give_up`, which lowers `max` to the memory that is still in use,
-//! plus a reserve for page maps.
+//! If the limit is lowered by much, it takes a while to give back the memory. If `max` fell to its
+//! goal in one step, no thread could charge anything meanwhile. So `max` falls in steps: a thread
+//! that gives back an extent calls `Budget::give_up`, which lowers `max` to the memory that is
+//! still in use, plus a reserve for page maps.
 //!
 //! U2. `max` and `goal` are changed only under the lock `changing`, a leaf. A thread that lowers
 //! `max` computes it from the `max` and the `goal` that it loads. So without the lock, it could
@@ -130,16 +130,17 @@ impl Budget {
         self.lower(0, rest);
     }
 
-    /// Uncharges `bytes`, and lowers the limit accordingly if it is being lowered.
+    /// Uncharges `bytes`. If the limit is being lowered, first lowers it accordingly.
     pub(crate) fn give_up(&self, bytes: u64, rest: u64) {
         let _changing = self.changing.lock();
-        // The limit comes first: otherwise other threads could charge the bytes that are about to
-        // be uncharged.
+        // Lowers the limit first: otherwise other threads could charge these bytes as soon as they
+        // are uncharged.
         self.lower(bytes, rest);
         self.uncharge(bytes);
     }
 
-    /// Sets a new limit. If more is charged, the caller must give back the excess.
+    /// Sets a new limit. If more than `max` bytes are charged, the caller must give back the
+    /// excess.
     pub(crate) fn set_max(&self, max: u64) {
         let _changing = self.changing.lock();
         self.goal.store(max, Ordering::Relaxed);
@@ -194,7 +195,8 @@ mod models {
         });
     }
 
-    /// Regression: see above. Here the lowering had reached its goal, and the limit ended above it.
+    /// Regression: see above. Here another thread had already set the limit to its goal, and the
+    /// thread that gave memory back raised it again.
     #[test]
     fn a_limit_that_has_reached_its_goal_stays_there() {
         sync::model(|| {

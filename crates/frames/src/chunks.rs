@@ -40,9 +40,10 @@
 //!   and call `leave`, which then decrements only n (W6 of `swapping`).
 //! - C5. A chunk becomes `PAID` when a load that makes it uses up a payment. Before the chunk stops
 //!   being `PAID`, `returned` is called for it once, while the chunk is `LOCKED`. So a thread that
-//!   waits until all chunks of a map are absent also waits for these calls. If the system refuses
-//!   to take back a chunk of a map that is being dropped, the chunk stays present, and isn't `PAID`
-//!   any more. The next map that gets its words uses it without a payment.
+//!   waits until all chunks of a map are absent also waits for all calls of `returned`. If the
+//!   system refuses to take back a chunk of a map that is being dropped, the chunk stays present,
+//!   and isn't `PAID` any more. The next map that gets the chunk's words uses the chunk without a
+//!   payment.
 //!
 //! One race is accepted, after which a system page is in use without being charged:
 //! - A reader loads the word of a page, and is about to set the page's hot bit in it.
@@ -111,7 +112,7 @@ pub struct Unpaid;
 pub(crate) enum NotEntered {
     /// The budget has no room for the word's chunk.
     NoRoom,
-    /// The word's chunk is absent, and [`Payment::Due`].
+    /// The word's chunk is absent, and the caller hasn't paid ([`Payment::Due`]).
     Unpaid,
 }
 
@@ -325,8 +326,8 @@ impl Chunks {
     /// the word from the count of words in use before this call (C4).
     pub(crate) fn remove_written(&self, word: usize) {
         // Relaxed: the caller's next step is a Release, by `unfreeze` if the page stays in memory,
-        // or by the word's change in `swap_out`. It pairs with the Acquire by which another thread
-        // gets the right to remove the word from the count of words in use.
+        // or by the word's change in `swap_out`. This Release pairs with the Acquire by which
+        // another thread gets the right to remove the word from the count of words in use.
         let before = self.state(word >> self.shift).fetch_sub(WRITTEN, Ordering::Relaxed);
         debug_assert!(before & WRITTEN_COUNT != 0, "fewer words written than counted");
     }
@@ -435,9 +436,9 @@ impl Chunks {
         given
     }
 
-    /// Returns one range of words for each chunk of a segment that is nearly idle (1 to `FEW` words
-    /// in use) and has no written page. Begins with the `first`th chunk of the segment and wraps
-    /// around.
+    /// Finds the nearly idle chunks of a segment (1 to `FEW` words in use) that have no written
+    /// page. Returns the range of each chunk's words. Begins with the `first`th chunk of the
+    /// segment and wraps around.
     pub(crate) fn nearly_idle(&self, segment: Range<usize>, first: usize) -> impl Iterator<Item = Range<usize>> + '_ {
         let (start, count) = (segment.start >> self.shift, segment.len() >> self.shift);
         // Relaxed: the caller checks each of these pages again.

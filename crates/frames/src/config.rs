@@ -108,7 +108,7 @@ pub fn map_room() -> u64 {
 /// eight such sizes, frames take one and tables take two. Page words take up to two if address
 /// space is scarce (`PageWords::reserve`). The rest is left to the process.
 const ADDRESS_SHARE: u64 = 8;
-/// Of these, the part that page words must leave.
+/// Of these eight sizes, page words must leave this many.
 pub(crate) const BESIDE_WORDS: u64 = 6;
 /// The minimum ratio of the process's writable memory to the size that the budget may grow to.
 const WRITABLE_SHARE: u64 = 2;

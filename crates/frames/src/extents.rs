@@ -1,8 +1,8 @@
 //! Extents: the runs of frames in which memory is taken from the system and given back.
 //!
-//! An *extent* is a huge page if the budget is large enough, so that no huge page is split when
-//! memory is taken or given back. The whole extent is charged, with its share of the frame table,
-//! before its first frame is used.
+//! An *extent* is a huge page if the budget is large enough. Then no huge page is split when memory
+//! is taken or given back. The whole extent is charged, with its share of the frame table, before
+//! its first frame is used.
 //!
 //! To give an extent back, a *drain* has to *catch* all its frames, that is, collect them so that
 //! no thread can allocate them. The drain takes the free frames out of the stocks and depots of
@@ -13,7 +13,7 @@
 //! - E1. There is one drain at a time, of any number of extents. A thread that frees a frame checks
 //!   `draining`. If the frame's extent is being drained, the thread passes the frame to the drain.
 //!   But if the thread has read `draining` before the drain set it, the thread puts the frame into
-//!   a stock, as usual. The drain finds this frame, because it searches the stocks again (*sifts*
+//!   a stock, as usual. The drain finds this frame when it searches the stocks again (*sifts*
 //!   them).
 //! - E2. `caught` is the list of the extents that are being drained, with their caught frames.
 //!   Before an extent's memory is given back, its entry is marked `is_over`. Adding a frame,
@@ -127,10 +127,10 @@ impl Extents {
         extent << self.shift..(extent + 1) << self.shift
     }
 
-    /// Chooses an extent without memory, on `node` if possible, otherwise on another node, and
-    /// records that it has memory from now on. Before that, calls `charge`, with true if the extent
-    /// has never been used. Returns `None` if `charge` returns false, or if every extent already
-    /// has memory.
+    /// Chooses an extent without memory, on `node` if possible, otherwise on another node. Then
+    /// calls `charge`, with true if the extent has never been used. If `charge` returns true,
+    /// records that the extent has memory. Returns `None` if `charge` returns false, or if every
+    /// extent already has memory.
     pub(crate) fn populate(&self, node: usize, charge: impl FnOnce(bool) -> bool) -> Option<usize> {
         let extent = self.population.lock().add(node, charge)?;
         self.populated.fetch_add(1, Ordering::Relaxed);
@@ -244,8 +244,8 @@ impl Drain<'_> {
         find(&mut self.extents.caught.lock(), extent).is_none_or(|it| it.is_over)
     }
 
-    /// Ends the drain. Passes the caught frames of each remaining extent to `keep`; the frames of
-    /// one call are all of one node.
+    /// Ends the drain. Passes the caught frames of each remaining extent to `keep`; all frames of
+    /// one call belong to one node.
     pub(crate) fn stop(&self, mut keep: impl FnMut(Batch)) {
         let mut caught = self.extents.caught.lock();
         // Relaxed: a thread that still sees the old span finds no entry under the list's lock (E2).
@@ -265,7 +265,7 @@ impl Drain<'_> {
             return false;
         }
         // All frames were caught, so no frame of the extent can be freed before the extent is
-        // populated again. That happens only after its memory was given back.
+        // populated again. The extent is populated again only after its memory was given back.
         let frames = std::mem::take(&mut caught.frames);
         caught.is_over = true;
         drop(all);

@@ -22,7 +22,8 @@
 //!   only from 0 to its final value. Only the root may change again: to the root of a higher tree
 //!   whose first child is the previous tree. So a reader with an old root still finds every part
 //!   that had a segment when that root was stored.
-//! - FAR-2. A segment belongs to one part of one map, from the store of its link to the map's end.
+//! - FAR-2. A segment belongs to one part of one map, from the moment when its link is stored until
+//!   the map is dropped.
 //! - FAR-3. Parts of near pages have no segment here.
 //!
 //! A reader that finds no link treats the page as vacant. That may be wrong: another thread may be

@@ -15,7 +15,7 @@
 //! A pinner adds its 1 first and checks the result afterwards. If the pinner finds `FROZEN` or
 //! `WRITER_WAITS`, it *steps back*, that is, subtracts its 1 again. So any value may be too high by
 //! the number of pinners that are about to step back. If an owner stored to `count`, it would
-//! overwrite their additions; therefore owners only add and subtract.
+//! overwrite the pinners' additions; therefore owners only add and subtract.
 //!
 //! `WRITER_WAITS` keeps overlapping pins from starving a writer:
 //! ```text
@@ -36,9 +36,10 @@
 //!   B: freeze: count is 1, no; WRITER_WAITS       reads, count 1 → 0; B freezes
 //! ```
 //! A reservation belongs to the frame, not to the page. If the page leaves the frame before the
-//! reservation has become a pin, its holder finds that the page word has changed, and gives the
-//! reservation back. Until then the reservation acts as a pin of the page that gets the frame next.
-//! This is harmless: it only delays threads that want to freeze the frame.
+//! reservation has become a pin, the holder of the reservation finds that the page word has
+//! changed, and gives the reservation back. Until then the reservation acts as a pin of the page
+//! that gets the frame next. This is harmless: it only delays threads that want to freeze the
+//! frame.
 //!
 //! A pinner makes no reservation in two cases. First, if `WRITER_WAITS` is set: then the writer
 //! goes first. Second, if another pinner already holds a reservation. One reservation is enough:
@@ -74,7 +75,7 @@
 //!
 //! Pinning is `Acquire` and pairs with the `Release` of unfreezing. Suppose that a pinner pins the
 //! frame too late, when the frame has already been unfrozen for its *next* stay. The evictor
-//! changed the page word before that, so the pinner sees the change, and steps back.
+//! changed the page word before this unfreezing, so the pinner sees the change, and steps back.
 
 use smp_list::Links;
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -343,8 +344,8 @@ impl FrameTable {
         self.record(frame).place.compare_exchange(ISOLATED, LISTED, Ordering::Release, Ordering::Acquire).is_ok()
     }
 
-    /// Makes a frozen frame, which only its owner knows yet, a listed one. The caller must have set
-    /// the frame's labels.
+    /// Marks a frozen frame as listed. Only the owner knows the frame so far. The caller must have
+    /// set the frame's labels.
     pub(crate) fn list_owned(&self, frame: FrameId) {
         // Transition: place, isolated → listed, of an owned frame.
         // Release pairs with the Acquire of `isolate`. From now on, a thread that goes through all

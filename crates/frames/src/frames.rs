@@ -29,8 +29,7 @@ use crate::region::{Protection, Region};
 use crate::tables::Tables;
 use crate::wait_table::WaitTable;
 
-/// The number of segments of page words that one bounded sweep, or one visit of sparse pages, looks
-/// at.
+/// A bounded sweep, or a visit of sparse pages, looks at this many segments of page words.
 const SEGMENTS_LOOKED_AT: usize = 256;
 
 /// All frames of one budget.
@@ -59,8 +58,8 @@ pub struct Frames {
     /// finds nothing, and the child goes on to load the page. The load checks this mark, and fails
     /// in a child; the hit path doesn't pay for a check.
     ///
-    /// If a thread holds a guard (such as a pin) when it forks, the guard reads zeros in the child,
-    /// and dropping the guard there has no effect.
+    /// If a thread holds a guard (such as a pin) when it forks, reads through the guard return
+    /// zeros in the child, and dropping the guard there has no effect.
     fork: ForkMark,
     retired: AtomicUsize,
 }
@@ -77,11 +76,11 @@ impl Frames {
         let words_per_frame = layout.page_size / size_of::<u64>();
         let node_shift = layout.extent_shift + nodes.run_shift(layout.frames >> layout.extent_shift);
         let arena = Protection { huge: layout.huge, undumped: true, ..Protection::default() };
-        // The table gets huge pages only if it is large: otherwise they would round its memory up
-        // by too much.
+        // Only a large table gets huge pages: they would round a small table's memory up by too
+        // much.
         let table = Protection { huge: layout.huge && layout.table_is_large(), ..Protection::default() };
         let most = layout.frames as u64 * layout.page_size as u64;
-        // Of writable memory, frames and their records.
+        // The last argument is the memory that must be writable: frames and their records.
         let words = PageWords::reserve(layout.words, most.saturating_mul(BESIDE_WORDS), most + most / 32)?;
         let frames = Self {
             tables: Tables::reserve(layout.tables, words.lengths.len())?,
@@ -100,8 +99,8 @@ impl Frames {
             retired: AtomicUsize::new(0),
             layout,
         };
-        // Charges the structures themselves. The policy has already refused a budget that can't
-        // hold them.
+        // Charges `Frames` itself and the stocks of free frames. The policy has already refused a
+        // budget that can't hold them.
         let _ = frames.budget.try_charge(frames.free.bytes() + size_of::<Self>() as u64);
         if config.pretouch {
             frames.pretouch()?;
@@ -213,8 +212,8 @@ impl Frames {
         frame
     }
 
-    /// Takes memory for an extent into use, if the budget has room for it. Returns the extent and
-    /// its frames.
+    /// Takes an extent without memory into use, if the budget has room for its memory. Returns the
+    /// extent and its frames.
     fn populate(&self) -> Option<(usize, Batch)> {
         let rest = self.layout.map_reserve;
         if self.budget.room() < self.layout.extent_cost(false) {
@@ -258,11 +257,11 @@ impl Frames {
         self.extents.populated() * self.extents.frames_each() + self.unpopulated()
     }
 
-    /// Returns the number of frames of extents without memory that the budget has room for.
+    /// Returns how many frames the budget has room for in extents that have no memory yet.
     fn unpopulated(&self) -> usize {
         let room = self.budget.room().saturating_sub(self.layout.map_reserve) / self.layout.extent_cost(true);
-        // Saturating: a drain lowers `populated` only after it has given the extent back, and
-        // another thread may have populated the extent again before that.
+        // Saturating: `populated` may be too high for a moment. A drain first gives an extent back,
+        // and then lowers `populated`. In between, another thread may populate the extent again.
         let unpopulated = self.extents.count().saturating_sub(self.extents.populated());
         (room as usize).min(unpopulated) * self.extents.frames_each()
     }
@@ -327,8 +326,8 @@ impl Frames {
     }
 
     /// Begins to lower the budget's limit to `bytes`. At first the limit falls to the memory in use
-    /// plus a reserve, and then further as extents are given back, but never below `bytes`. Because
-    /// of the reserve, page maps and other metadata can still be charged meanwhile. Call
+    /// plus a reserve. As extents are given back, the limit falls further, but never below `bytes`.
+    /// Because of the reserve, page maps and other metadata can still be charged meanwhile. Call
     /// [`set_budget`](Self::set_budget) to complete the change.
     pub fn lower_budget(&self, bytes: u64) {
         self.budget.lower_to(bytes, self.layout.map_reserve);
@@ -369,15 +368,15 @@ impl Frames {
 
     /// Gives back up to `wanted` parts of page maps that haven't been in use for a while. (A part
     /// is in use while one of its pages is in memory, in swap or being loaded.) Returns the number
-    /// of parts given back. Calls `returned` for each of them that was paid for
-    /// ([`Payment`](crate::Payment)), with the index of the part's first word. `returned` must not
-    /// load pages, and must not wait for a thread that may load one.
+    /// of parts given back. If a part was paid for ([`Payment`](crate::Payment)), calls `returned`
+    /// with the index of the part's first word. `returned` must not load pages, and must not wait
+    /// for a thread that may load one.
     pub fn sweep_maps(&self, wanted: usize, mut returned: impl FnMut(u64)) -> usize {
         self.words.sweep(wanted, usize::MAX, &self.budget, &mut returned)
     }
 
     /// Gives back parts of page maps like [`sweep_maps`](Self::sweep_maps), but looks at a bounded
-    /// number of segments. The next call continues from there.
+    /// number of segments of page words. The next call continues where this one ended.
     pub fn sweep_some_maps(&self, wanted: usize, mut returned: impl FnMut(u64)) -> usize {
         self.words.sweep(wanted, SEGMENTS_LOOKED_AT, &self.budget, &mut returned)
     }
@@ -387,14 +386,14 @@ impl Frames {
     /// evicted, the part can be given back. When `visit` is called with a frame, the page may
     /// already have left this frame.
     ///
-    /// Ends when `visit` returns false, or after a bounded number of segments. The next call
-    /// continues from there.
+    /// Ends when `visit` returns false, or after a bounded number of segments of page words. The
+    /// next call continues where this one ended.
     pub fn visit_sparse_pages(&self, visit: impl FnMut(FrameId, MapPart) -> bool) {
         self.words.visit_sparse(SEGMENTS_LOOKED_AT, visit);
     }
 
-    /// Gives back a part of a page map if the part isn't in use. Returns whether it has. See
-    /// [`sweep_maps`](Self::sweep_maps) for parts in use, and for `returned`.
+    /// Gives back a part of a page map if the part isn't in use. Returns whether the part was given
+    /// back. See [`sweep_maps`](Self::sweep_maps) for parts in use, and for `returned`.
     pub fn give_back(&self, part: MapPart, mut returned: impl FnMut(u64)) -> bool {
         self.words.give_back(part, &self.budget, &mut returned)
     }

@@ -14,13 +14,13 @@
 //! its own node takes its strays first, so it needn't go to another node's depot for each frame.
 //!
 //! A thread that finds no free frame in its CPU's stock or in a depot takes a batch from another
-//! CPU's stock. It searches only a few stocks, and starts after those of the previous search. On a
-//! machine with more CPUs than one search visits, two more rules apply. A CPU whose search found
-//! nothing skips its next few searches. And if a stock's CPU has used the stock since the last
-//! search that visited it, the stock gives only its spare batch. Otherwise CPUs that are short of
-//! frames would take each other's last few frames, and each would soon be short again. (Reclaim
-//! serves such a CPU better: it frees a whole batch.) A stock that wasn't used gives its other
-//! batches, too.
+//! CPU's stock. It searches only a few stocks, and starts after those that the CPU's previous
+//! search visited. On a machine with more CPUs than one search visits, two more rules apply. A CPU
+//! whose search found nothing skips its next few searches. And if a stock's CPU has used the stock
+//! since the last search that visited it, the stock gives only its spare batch. Otherwise CPUs that
+//! are short of frames would take each other's last few frames, and each would soon be short again.
+//! (Reclaim serves such a CPU better: it frees a whole batch.) A stock that its CPU hasn't used
+//! since that search gives its other batches, too.
 //!
 //! The size of batches adapts to demand. The batches of a CPU begin small. Their size doubles each
 //! time the CPU has to go to the depot, and is halved when another CPU takes the spare batch.
@@ -38,9 +38,9 @@
 //! itself: it takes out the frames that the drain wants.
 //!
 //! Nothing here allocates memory: the batches of a depot are linked through their first frames.
-//! Putting or taking a batch needs no lock. (When depots had a lock, and one thread had to sleep
-//! until it was free, all later threads had to sleep as well.) Only the batches that a sift hasn't
-//! examined yet have a lock.
+//! Putting or taking a batch needs no lock. (If depots had a lock, and one thread had to sleep
+//! until it was free, all later threads would have to sleep as well.) Only the batches that a sift
+//! hasn't examined yet have a lock.
 //!
 //! A thread never holds the locks of two stocks.
 
@@ -154,8 +154,9 @@ impl Stock {
         Some(self.others)
     }
 
-    /// Takes a batch for another CPU. If the stock has a spare, it had more than it needs, so its
-    /// batch size is halved. With `keeps_last`, a stock in use gives only its spare.
+    /// Gives a batch to another CPU. If the stock has a spare batch, its CPU has more frames than
+    /// it needs, so the batch size is halved. With `keeps_last`, a stock in use gives only its
+    /// spare batch.
     fn give_up(&mut self, keeps_last: bool) -> Option<Batch> {
         if self.spare.len > 0 {
             self.doublings = self.doublings.saturating_sub(1);
@@ -176,7 +177,7 @@ struct Depot {
     frames: CachePadded<AtomicUsize>,
     batches: CachePadded<Chain>,
     is_sifted: AtomicBool,
-    /// The first frame of the top batch of those that a running sift hasn't examined yet.
+    /// The batches that a running sift hasn't examined yet: the first frame of the top one.
     unseen: Mutex<Option<FrameId>>,
 }
 
@@ -224,9 +225,10 @@ impl Chain {
     /// Takes all batches. Returns the first frame of the top one.
     fn pop_all(&self) -> Option<FrameId> {
         // Clears the link and keeps the count of changes. All other changes increment the count. So
-        // at most two values have the same count, first one with a link and then one without, and
-        // no value returns after a change. Acquire: see `put`. Release pairs with the Acquire in
-        // `pop`: a thread that finds the chain empty sees that `is_sifted` is set.
+        // at most two values have the same count: first one with a link, then one without.
+        // Therefore the chain never has the same value again after a change. Acquire: see `put`.
+        // Release pairs with the Acquire in `pop`: a thread that finds the chain empty sees that
+        // `is_sifted` is set.
         first_of(self.0.fetch_and(!LINK, Ordering::AcqRel))
     }
 }
@@ -381,12 +383,13 @@ impl FreeFrames {
         self.take_unseen_anywhere(table, keep)
     }
 
-    /// Takes a frame out of the stock of another CPU, and the rest of its batch for this CPU.
+    /// Takes a batch out of another CPU's stock. Returns one of its frames, and puts the rest into
+    /// this CPU's stock.
     pub(crate) fn take_of_others(&self, table: &FrameTable) -> Option<FrameId> {
         let start = self.stocks.here().lock().start_of_search()?;
         // Skips a stock that is locked: the holder of the lock may have been preempted. If
-        // searching threads waited for it, all CPUs that are short of frames would end up in one
-        // queue.
+        // searching threads waited for the lock, all CPUs that are short of frames would end up in
+        // one queue.
         let others = self.stocks.from(start).take(LOOKED_AT);
         let found = others.filter_map(|stock| stock.try_lock()).find_map(|mut it| it.give_up(self.keeps_last));
         let Some(mut batch) = found else {
@@ -416,8 +419,8 @@ impl FreeFrames {
         None
     }
 
-    /// Moves the frames in all stocks to the depots. Returns the number of frames in the depots
-    /// then.
+    /// Moves the frames in all stocks to the depots. Returns the number of frames that are in the
+    /// depots afterwards.
     pub(crate) fn gather(&self, table: &FrameTable) -> usize {
         self.sift_stocks(table, |batch| batch);
         self.in_depots()
@@ -508,10 +511,10 @@ impl FreeFrames {
     /// Passes all free frames to `keep`, batch by batch, and puts back the frames that `keep`
     /// returns. Only one sift may run at a time.
     ///
-    /// Meanwhile other threads can still take free frames, except those of the stock, or of the
-    /// depot's batch, that `keep` is working on. If such a thread [takes](Self::take_anywhere) a
-    /// batch of a depot that this sift hasn't reached yet, the thread sifts the batch with its own
-    /// `keep`.
+    /// Meanwhile other threads can still take free frames, but not those that `keep` is working on:
+    /// the frames of one stock, or of one batch of a depot. If such a thread
+    /// [takes](Self::take_anywhere) a batch of a depot that this sift hasn't reached yet, the
+    /// thread sifts the batch with its own `keep`.
     pub(crate) fn sift(&self, table: &FrameTable, mut keep: impl FnMut(Batch) -> Batch) {
         self.sift_stocks(table, &mut keep);
         for depot in &self.depots {

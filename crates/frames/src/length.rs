@@ -1,6 +1,6 @@
 //! The length of an object, such as a file, in bytes and in pages. A page is *near* if its word is
 //! in the run (consecutive words) that the object's map got when it was made (L3 of `lookup`). Hits
-//! read only near pages that are whole, that is, that don't contain the object's end.
+//! read only near pages that are *whole*: all bytes of a whole page belong to the object.
 //!
 //! Lengths lie in one reserved array, like page words. A map's number is the index of its object's
 //! length. The array lives as long as the frames, so a lookup's reference to a length stays valid
@@ -12,8 +12,8 @@ use crate::region::ZeroedAtomics;
 
 /// The length of one object. It has cache lines of its own, because hits read it.
 ///
-/// `bytes` and `whole_pages` are stored with Release and loaded with Acquire. Before an object's
-/// greater length is stored, the page at the old end is removed from memory, or its bytes past the
+/// `bytes` and `whole_pages` are stored with Release and loaded with Acquire. Before a greater
+/// length is stored, the page at the object's old end is removed from memory, or its bytes past the
 /// old end are corrected. So a reader that sees the new length doesn't find stale bytes there.
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -41,7 +41,7 @@ impl Length {
     }
 
     /// Returns the number of near pages. Relaxed: the number is set only while the map is being
-    /// made, so every thread that has the map, or a clone of it, sees it.
+    /// made, so every thread that has the map, or a clone of it, sees the number.
     #[inline]
     pub(crate) fn near_pages(&self) -> u64 {
         self.near_pages.load(Ordering::Relaxed)

@@ -1,11 +1,11 @@
 //! Page frames: the part of Pagefold that holds the `unsafe`.
 //!
-//! - [`Frames`] is the memory of one budget: an arena of type-stable frames that eviction never
-//!   unmaps, a table with one cache line for each frame, and free frames per CPU.
-//! - [`PageMap`] holds one object's page words. A page word tells in eight bytes where its page is;
-//!   a lookup is one load.
+//! - [`Frames`] is the memory of one budget: an arena of frames, which stays mapped when pages are
+//!   evicted; a table with one cache line for each frame; and each CPU's free frames.
+//! - [`PageMap`] holds one object's page words. A page word is eight bytes that tell where its page
+//!   is, so a lookup is one load.
 //! - [`Tables`] hold an index that readers search without a lock.
-//! - [`Budget`] is the limit on the memory of all of this.
+//! - [`Budget`] limits the memory that frames, page maps and tables take together.
 //!
 //! Everything else is policy: which files there are, which group a page is charged to, and which
 //! page is evicted next. Policy lives in the `pagefold` crate, without `unsafe`. The protocols are

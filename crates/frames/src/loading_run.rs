@@ -100,8 +100,8 @@ impl LoadingRun {
 // (R1). The set of frames changes only by `&mut self`.
 unsafe impl StableBytes for LoadingRun {
     fn each<'a>(&'a self, f: &mut dyn FnMut(SharedBytes<'a>)) {
-        // Release, as in `OwnedFrame::fill`: a reader that copies one of the bytes to come sees
-        // that the frame's last stay is over.
+        // Release, as in `OwnedFrame::fill`: a reader that copies one of the bytes that the device
+        // will write sees that the frame's last stay is over.
         fence(Ordering::Release);
         for page in &self.pages[self.ended..] {
             f(self.map.shared.frames.bytes(page.frame));

@@ -196,9 +196,9 @@ mod real {
         /// the bytes in that page. Returns `None` if the bytes don't lie in one page, or if the
         /// page is far or doesn't lie wholly within the object.
         ///
-        /// A hit looks at the length only here. So if a thread is preempted between this and its
-        /// copy, and meanwhile the file is cut off within the page, the thread may get zeros in
-        /// place of bytes past the new end.
+        /// A hit looks at the length only here. So if the file is truncated within the page between
+        /// this call and the thread's copy, the thread may get zeros in place of bytes past the new
+        /// end.
         #[inline]
         pub(crate) fn locate_whole<'a>(
             &self,

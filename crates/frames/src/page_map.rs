@@ -45,8 +45,8 @@ use crate::map_state::MapState;
 use crate::page_word::{PageState, PageWord};
 use crate::write_state::Ahead;
 
-/// The distance in words at which a scan for pages in memory prefetches frame records: at each
-/// word, the scan prefetches the record of the frame that the word this far ahead names.
+/// A scan for pages in memory prefetches frame records. At each word, the scan looks this many
+/// words ahead, and prefetches the record of the frame that it finds there.
 const RECORDS_AHEAD: usize = 8;
 
 /// The page words of one object. A clone is a handle to the same map. A thread that looks pages up
@@ -68,8 +68,9 @@ impl PageMap {
     }
 
     /// Creates a map for an object that may grow to the maximum length. Hits are fastest in the
-    /// *near* pages, whose words lie in one run. These are the first `roomy` pages if free page
-    /// words are plenty, else the first `pages` pages, or fewer if no free run is long enough.
+    /// *near* pages, whose words lie in one run. The near pages are the first `roomy` pages if many
+    /// page words are free, and the first `pages` pages otherwise. If no free run is long enough,
+    /// there are fewer near pages.
     ///
     /// # Errors
     /// If there is no address space even for a small part of `pages`.
@@ -104,8 +105,8 @@ impl PageMap {
         self.shared.pages()
     }
 
-    /// Returns the object's length in bytes. [`read`](Self::read) doesn't find bytes past it, nor
-    /// does [`pin`](Self::pin) find their pages.
+    /// Returns the object's length in bytes. [`read`](Self::read) finds no bytes past it, and
+    /// [`pin`](Self::pin) finds no pages that lie wholly past it.
     #[inline]
     #[must_use]
     pub fn len(&self) -> u64 {
@@ -139,8 +140,8 @@ impl PageMap {
         &self.shared.frames
     }
 
-    /// Returns the word of `page` and its index. Returns `None` if the page has no word; then it is
-    /// vacant.
+    /// Returns the word of `page` and its index. Returns `None` if the page has no word, which
+    /// means that the page is vacant.
     #[inline]
     pub(crate) fn word(&self, page: u64) -> Option<(usize, &AtomicU64)> {
         let is_near = page < self.shared.near as u64;
@@ -337,8 +338,8 @@ fn note_use(word: &AtomicU64, seen: PageWord, record: &FrameRecord) -> Ahead {
 /// Sets the hot bit. From then on a hit writes to nothing that CPUs share, until reclaim looks at
 /// the page.
 fn make_hot(word: &AtomicU64, seen: PageWord) {
-    // Loads the word first: even a failed compare-and-swap counts as a write, and the page may be
-    // gone (`chunks`). Relaxed: the bit publishes nothing.
+    // Loads the word first: even a failed compare-and-swap counts as a write to memory, and the
+    // word's chunk may have been given back (`chunks`). Relaxed: the bit publishes nothing.
     if !seen.is_written() && word.load(Ordering::Relaxed) == seen.bits() {
         let _ = word.compare_exchange(seen.bits(), seen.with_hot(true).bits(), Ordering::Relaxed, Ordering::Relaxed);
     }

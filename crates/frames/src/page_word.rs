@@ -97,8 +97,8 @@ pub enum PageState {
         /// The frame.
         frame: FrameId,
     },
-    /// Swapped out: a page that belongs to no file, whose bytes are in a swap slot or follow from
-    /// the entry.
+    /// Swapped out. The page belongs to no file; its bytes are in a swap slot, or follow from the
+    /// entry.
     Swapped {
         /// The slot, or the content of a page that needs no slot: at most
         /// [`SHADOW_BITS`](PageWord::SHADOW_BITS) bits; only the policy interprets them.

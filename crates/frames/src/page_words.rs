@@ -60,7 +60,8 @@ pub(crate) struct PageWords {
     pub(crate) chunks: Chunks,
     /// The open blocks of each segment, as a bitmap; changed under the lock of `free`.
     segments: Region<AtomicU32>,
-    /// The number of open blocks whose states are in each system page. Changed under the same lock.
+    /// For each system page of states, the number of open blocks that share it. Changed under the
+    /// same lock.
     open_in: Region<AtomicU32>,
     /// For each stride, [`OPEN`] if all of it is writable. Open strides are never closed. Changed
     /// under the same lock.
@@ -79,10 +80,10 @@ pub(crate) struct PageWords {
 }
 
 impl PageWords {
-    /// Reserves the array. If the system refuses the full size, or then doesn't have `beside`
-    /// further bytes of address space, of which `writable` may be writable, the process has little
-    /// of either. Then this function reserves a quarter of the largest size that the system would
-    /// grant, but at least one segment, and leaves the rest to the process.
+    /// Reserves the array. Reserves the full size only if the process could then still reserve
+    /// `beside` bytes of address space, and also `writable` bytes of writable memory. Otherwise the
+    /// process is short of one of these. Then this function reserves a quarter of the largest size
+    /// that the system would grant, but at least one segment, and leaves the rest to the process.
     pub(crate) fn reserve(geometry: WordGeometry, beside: u64, writable: u64) -> Result<Self, ReserveError> {
         let with_total = |total_shift| Self::reserve_all(WordGeometry { total_shift, ..geometry });
         let open = Protection::default();
@@ -243,8 +244,8 @@ impl PageWords {
     /// their map has loaded no page in them.
     ///
     /// Acquire pairs with the Release in `open_block`. This call may still miss a block that was
-    /// opened just now. A caller that must find a certain page relies on other synchronization,
-    /// with the thread that loaded the page.
+    /// opened just now. A caller that must find a certain page has to synchronize with the thread
+    /// that loaded the page.
     fn open_parts(&self, range: Range<usize>) -> impl Iterator<Item = Range<usize>> + '_ {
         let segment_shift = self.geometry.segment_shift;
         let open = move |segment: usize| {
@@ -523,7 +524,7 @@ mod tests {
     }
 
     /// A part that is paid for is returned once, whichever thread gives it back. A load that hasn't
-    /// paid makes none.
+    /// paid makes no part.
     #[test]
     fn what_is_paid_for_is_returned_once() {
         let (words, segment) = words();

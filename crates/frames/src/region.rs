@@ -3,7 +3,7 @@
 //! A region is reserved once and stays in place until it is dropped, so references into it are
 //! plain references. The contents are *type-stable*: memory of the region may be given back to the
 //! system and taken again (as zeros), but never holds values of another type. So a reader that was
-//! stopped for any length of time can still load a word safely.
+//! preempted for any length of time can still load a word safely.
 //!
 //! The kernel changes a region's memory in two ways that Rust's abstract machine knows nothing
 //! about. The first is [`Region::discard`], which zeroes memory. To Rust code, this looks as if
@@ -11,8 +11,9 @@
 //!
 //! The second is a fork: a forked child reads zeros everywhere in the region (`MADV_WIPEONFORK`),
 //! so it inherits no page, and no copy of a page. If the thread that forks holds a guard, the child
-//! has the guard, too: it may read through the guard, and gets zeros, and it may drop the guard. If
-//! the kernel can't wipe the memory at a fork, the child zeroes the memory itself (`sync::fork`).
+//! has the guard, too. The child may read through the guard, which yields zeros, and may drop the
+//! guard. If the kernel can't wipe the memory at a fork, the child zeroes the memory itself
+//! (`sync::fork`).
 
 use std::ops::{Deref, Range};
 
@@ -33,8 +34,8 @@ unsafe impl ZeroedAtomics for sync::atomic::AtomicU32 {}
 #[derive(Clone, Copy, Debug, Default)]
 #[cfg_attr(pagefold_loom, expect(dead_code, reason = "a model's regions are plain vectors"))]
 pub(crate) struct Protection {
-    /// The region reads as zeros and must not be written before [`Region::open`]. This costs no
-    /// commit charge under `overcommit_memory=2`.
+    /// The region reads as zeros and must not be written before [`Region::open`]. Until then it
+    /// costs no commit charge under `overcommit_memory=2`.
     pub(crate) closed: bool,
     /// Asks the kernel for huge pages. If false, tells the kernel to use none.
     pub(crate) huge: bool,
@@ -48,7 +49,7 @@ pub(crate) use real::Region;
 #[cfg(pagefold_loom)]
 pub(crate) use model::Region;
 
-/// Returns whether the process could reserve so many bytes now.
+/// Returns whether the process could reserve `bytes` bytes now.
 pub(crate) fn can_reserve(bytes: u64, protection: Protection) -> bool {
     // A loom model has no address space to run out of.
     let reserve = |words| Region::<sync::atomic::AtomicU64>::reserve(words, protection).is_ok();

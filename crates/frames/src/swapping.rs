@@ -31,10 +31,10 @@
 //! - W4. A page owns the slot that it keeps. The ownership passes to a thread only while the frame
 //!   is frozen; this thread is the page's remover, the swapper, or the caller of
 //!   [`Frames::take_slot`].
-//! - W5. A flusher can by mistake hold the page that is being swapped out: the flusher loads the
-//!   word of a file page, and before the flusher holds the frame that this word names, the frame
-//!   gets the swapper's page (S2 and S4 of `write_state`). The swapper must not swap out a page
-//!   that is held, even by mistake.
+//! - W5. A flusher can by mistake hold the page that is being swapped out. The flusher loads the
+//!   word of a file page, which names a frame. Before the flusher holds this frame, the frame gets
+//!   the swapper's page (S2 and S4 of `write_state`). The swapper must not swap out a page that is
+//!   held, even by mistake.
 //!
 //!   So while the swapper has the frame frozen, it changes the write state to `CLEAN` by one
 //!   read-modify-write, unless the state is `HELD`. If the flusher's hold comes first, the swapper
@@ -138,7 +138,7 @@ impl Frames {
             return Err(frame);
         }
         let (index, word) = self.word_of(id);
-        // Relaxed, both: the Acquire of `freeze` (W1).
+        // Relaxed, both: the Acquire of `freeze` orders them (W1).
         let mut now = PageWord::from_bits(word.load(Ordering::Relaxed));
         let same = now.same_stay(seen.word)
             && self.table.record(id).version.load(Ordering::Relaxed) == seen.version

@@ -77,7 +77,8 @@ impl Table {
         (self.0 >> NUMBER_SHIFT) as usize & ((1 << NUMBER_BITS) - 1)
     }
 
-    /// Returns the same table number for its next use. Returns `None` if its count is used up (T2).
+    /// Returns the same table number with the next count of uses. Returns `None` if the count has
+    /// reached its maximum (T2).
     fn again(self) -> Option<Self> {
         let next = self.0 + (1 << (NUMBER_SHIFT + NUMBER_BITS));
         (next >> Self::BITS == 0).then_some(Self(next))

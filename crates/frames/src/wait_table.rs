@@ -196,7 +196,7 @@ impl Waiting<'_> {
     }
 
     /// Sleeps until the load has ended, for at most `time`. Returns `None` if the load hasn't ended
-    /// by then.
+    /// within this time.
     pub fn sleep_for(&mut self, time: Duration) -> Option<Result<(), LoadFailure>> {
         let Some(ticket) = self.ticket else { return Some(Ok(())) };
         let start = Instant::now();

@@ -34,13 +34,13 @@ impl WordGeometry {
     }
 
     /// Returns log2 of the words in a block: a segment has 32 blocks, or one per chunk if it has
-    /// fewer chunks.
+    /// fewer than 32 chunks.
     pub(crate) fn block_shift(&self) -> u32 {
         self.segment_shift.saturating_sub(BLOCKS_SHIFT).max(self.chunk_shift)
     }
 
-    /// Returns log2 of the number of segments in a group, whose segments share system pages of
-    /// states (see `page_words`).
+    /// Returns log2 of the number of segments in a group. The segments of a group share system
+    /// pages of states (see `page_words`).
     pub(crate) fn group_shift(&self) -> u32 {
         let states = size_of::<u32>().trailing_zeros() + self.block_shift() - self.chunk_shift;
         let page = size_of::<u64>().trailing_zeros() + self.chunk_shift;

@@ -42,7 +42,7 @@ const HOT: u32 = 1 << 3;
 /// next readahead.
 const AHEAD: u32 = 1 << 4;
 const MARKED: u32 = 1 << 5;
-/// The page was read ahead, and used for the first time since reclaim last looked.
+/// The page was read ahead, and was first used after reclaim last looked at the page.
 const FIRST_USED: u32 = 1 << 6;
 /// How often the page was used since reclaim last looked. Counts to `USES_MAX - 1`; the next use
 /// makes the page hot.
@@ -86,7 +86,8 @@ impl Ahead {
     }
 }
 
-/// A state that isn't clean. A page is held from such a state, and may be released to it.
+/// A state that isn't clean. Only a page in such a state can be held, and it may be in such a state
+/// again when the hold ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unclean {
     /// The file doesn't have the bytes.
@@ -130,8 +131,8 @@ impl WriteState {
 
     /// Sets the state at the start of a stay. Only for the frame's owner.
     pub(crate) fn start(&self, dirty: bool, ahead: Ahead) {
-        // Release pairs with the Acquire of `hold`: a flusher that holds the frame, expecting its
-        // previous page, then sees its mistake (S4).
+        // Release pairs with the Acquire of `hold`: if a flusher holds the frame but expects the
+        // frame's previous page, it sees its mistake (S4).
         self.0.store(if dirty { DIRTY } else { CLEAN } | ahead.bits(), Ordering::Release);
     }
 
@@ -150,8 +151,8 @@ impl WriteState {
     }
 
     /// Marks a page that belongs to no file as dirty, after a writer has changed its bytes. If the
-    /// page is already dirty and hot, changes nothing, although S3 requires a read-modify-write
-    /// from other writers even then. A page without a file doesn't need it: no flusher writes these
+    /// page is already dirty and hot, changes nothing, although S3 requires a read-modify-write for
+    /// pages of files even then. A page without a file doesn't need it: no flusher writes these
     /// bytes to a file, and a flusher that holds the page by mistake (S4) makes it dirty again.
     #[inline]
     pub(crate) fn written_unfiled(&self) {

@@ -27,7 +27,7 @@ pub enum Hold<'a> {
     /// The page isn't in memory, or isn't in the expected state.
     Other,
     /// Another thread holds the page; the caller may retry. If only one thread writes the object
-    /// back, this hold lasts only a moment.
+    /// back, such a hold lasts only a moment.
     Busy,
 }
 
@@ -74,8 +74,8 @@ impl PageMap {
             write_state::Hold::Busy => return Hold::Busy,
         }
         // S4: checks that the frame still has this page. A page is always `CLEAN` when it leaves
-        // its frame. So if the frame had gone to another page, the state that `hold` found would be
-        // that page's, set after the change of this page's word. `hold` is Acquire and pairs with
+        // its frame. So if the frame has gone to another page, the state that `hold` found was set
+        // for the other page, after this page's word had changed. `hold` is Acquire and pairs with
         // the Release that set the state; therefore a Relaxed load sees that the word has changed.
         if word.load(Ordering::Relaxed) != before.bits() {
             state.end_hold(Some(wanted));

@@ -38,7 +38,7 @@
 //! - V4. A reader that must check a further condition, `still`, checks it after the copy and before
 //!   it loads the version again. If word and version are then unchanged, the page was in its frame,
 //!   with the copied bytes, when `still` was checked. If the reader checked `still` after the
-//!   second load, the page might have other bytes by then:
+//!   second load of the version, the page might have changed in between:
 //!   ```text
 //!     reader                            others
 //!     word, version                     permitted: no;  bytes = x
@@ -177,8 +177,9 @@ impl Drop for Writer<'_> {
 }
 
 /// Returns whether the writer keeps pinners out after this number of attempts. The writer does so
-/// from the second attempt on, except during the first eighth of the attempts from 64 to 127, from
-/// 128 to 255, and so on. These later attempts are about a millisecond apart.
+/// from the second attempt on. But from attempt 64 on, it lets pinners in from time to time: during
+/// the first eighth of the attempts from 64 to 127, of those from 128 to 255, and so on. These
+/// attempts are about a millisecond apart.
 fn keeps_pinners_out(attempts: u32) -> bool {
     match attempts {
         0 | 1 => false,
@@ -256,9 +257,9 @@ impl Frames {
         }
         let mut writing = Writing { frames: self, frame, unwritten: None };
         // Checks that the frame still holds this page. The frame may have gone to another page
-        // before this thread froze it; the page's word then no longer names the frame. Relaxed is
-        // enough: `freeze` is Acquire, and if the word still names the frame, other threads change
-        // at most the word's hot bit while the frame is frozen.
+        // before this thread froze it; the page's word then no longer names the frame. A Relaxed
+        // load is enough: `freeze` is Acquire, and if the word still names the frame, other threads
+        // change at most the word's hot bit while the frame is frozen.
         let now = PageWord::from_bits(word.load(Ordering::Relaxed));
         if !before.same_stay(now) {
             return BeginWrite::Busy;
@@ -347,8 +348,8 @@ impl Writing<'_> {
         })
     }
 
-    /// Copies bytes of the file itself into the page from `offset` on. The page's write state
-    /// doesn't change, because its file has these bytes.
+    /// Copies bytes into the page, from `offset` on. The page's file already has these bytes, so
+    /// the page's write state doesn't change.
     ///
     /// # Panics
     /// If the range isn't within the page.
@@ -374,7 +375,7 @@ impl Writing<'_> {
         self.record().write_state.written_unfiled();
     }
 
-    /// Zeroes the page from `offset` on, where its file ends. The page's write state doesn't
+    /// Zeroes the page from `offset` on; the file ends there. The page's write state doesn't
     /// change.
     pub fn zero_from(&mut self, offset: usize) {
         let bytes = self.frames.bytes(self.frame);

@@ -200,8 +200,8 @@ fn a_map_dropped_during_an_eviction_leaves_nothing() {
 }
 
 /// The owner of a map pays for its chunk once. It gets the payment back once, from the sweep or
-/// when it gives back all chunks, whichever comes first. It gets the payment back before it has
-/// given all chunks back, even if the sweep is the faster one.
+/// when it gives back all chunks, whichever comes first. Even if the sweep gives the chunk back,
+/// the owner gets the payment before `give_back_parts` returns.
 #[test]
 fn what_is_paid_for_a_chunk_is_returned_once() {
     sync::model(|| {

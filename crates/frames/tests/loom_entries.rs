@@ -58,8 +58,8 @@ impl Space {
         self.tree.look(&PageMaps::new(Arc::clone(&self.frames)), page).entry
     }
 
-    /// Looks up a page's entry by a trail, and then calls `meanwhile`. Returns the entry if the
-    /// trail is still valid after that, else `None`.
+    /// Looks up a page's entry by a trail (the words on the way to the entry), and then calls
+    /// `meanwhile`. Returns the entry if the trail is still valid after that, else `None`.
     fn look_by_trail(&self, page: u64, meanwhile: impl FnOnce()) -> Option<u64> {
         let maps = PageMaps::new(Arc::clone(&self.frames));
         let trail = self.tree.trail(&maps, page)?;
@@ -146,10 +146,11 @@ fn a_leaf_that_went_isnt_read_for_its_granule() {
     }
 }
 
-/// A thread marks a page as in use, and then finds its trail still valid. Another thread unmaps the
-/// page, and must see that the page is in use (S1 of `space`). It unmaps the page in one of four
-/// ways: it clears the page's entry in a leaf; it first divides the granule into pages, and then
-/// clears the entry; it removes the granule's leaf; or it removes the whole region.
+/// A thread marks a page as in use, and then finds that its trail to the page's entry is still
+/// valid. Another thread unmaps the page, and must see that the page is in use (S1 of `space`). It
+/// unmaps the page in one of four ways: it clears the page's entry in a leaf; it first divides the
+/// granule into pages, and then clears the entry; it removes the granule's leaf; or it removes the
+/// whole region.
 #[test]
 fn a_toucher_that_goes_by_its_trail_is_seen_by_who_unmaps() {
     let unmappings: [(bool, fn(&Space)); 4] = [

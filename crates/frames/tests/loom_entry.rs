@@ -123,8 +123,9 @@ fn a_page_that_moved_away_and_back_isnt_zeros() {
 
 /// A region's record goes to another region, whose pages have the same words. A first touch of a
 /// page of the old region must not leave a page in the new one (REGION-1 of `space/region`). Two
-/// checks ensure this: the toucher checks the stay a second time, and the record goes to another
-/// region only if no page is in memory. Without them, this model fails.
+/// checks ensure this. The toucher checks a second time whether the record still belongs to its
+/// region (`stay`). And the record goes to another region only if no page is in memory. Without
+/// them, this model fails.
 #[test]
 fn a_record_goes_on_without_pages_of_the_region_before() {
     sync::model(|| {

@@ -94,8 +94,8 @@ fn a_drain_gets_all_of_an_extent_or_leaves_it() {
         let frames = frames(2);
         let held = Held::new();
         let both = [held.take(&frames).unwrap(), held.take(&frames).unwrap()];
-        // In this order: the drain chooses the last one's extent, and the other thread finds that
-        // frame first.
+        // Puts the last frame back first: the drain chooses this frame's extent, and the other
+        // thread finds this frame first.
         both.into_iter().rev().for_each(|frame| held.put(frame));
         frames.set_budget(0); // What is given back stays away.
         let charged = frames.budget().used();

@@ -82,8 +82,8 @@ fn a_word_never_comes_back() {
     });
 }
 
-/// A reader sets the hot bit in a page's word while reclaim clears the bit, and then evicts the
-/// page. Neither change of the bit may undo the eviction.
+/// Reclaim clears the hot bit in a page's word, and then evicts the page. Meanwhile a reader sets
+/// the bit. Neither change of the bit may undo the eviction.
 #[test]
 fn the_referenced_bit_never_revives_a_word() {
     sync::model(|| {

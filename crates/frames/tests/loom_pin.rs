@@ -18,7 +18,7 @@ use model::*;
 use pagefold_frames::{Ahead, BeginWrite, PageMap};
 use sync::Arc;
 
-/// Pins `page` and reads its bytes twice. Both times they must be the same one of `marks`. Returns
+/// Pins `page` and reads its bytes twice. Both reads must return the same one of `marks`. Returns
 /// false if the page isn't in memory.
 fn pin(map: &PageMap, page: u64, marks: &[u64]) -> bool {
     let Some(pin) = wait_for(|| map.pin(page).ok()) else { return false };

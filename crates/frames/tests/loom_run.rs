@@ -58,8 +58,8 @@ fn readers_see_whole_pages_of_a_run_that_another_thread_completes() {
         let run = run(&map, 0..2);
         let theirs = Arc::clone(&frames);
         let reaper = thread(move || complete(run, &theirs));
-        // Page 1 has, or had, a waiter. So its load ends under the lock of the waiters, which this
-        // thread doesn't take any more before it reads the page.
+        // If page 1 is still being loaded, it gets a waiter for a moment. Then its load ends under
+        // the lock of the waiters, but this thread reads the page without taking this lock again.
         drop(map.begin_wait(1, None));
         check(&map, 1);
         assert_eq!(map.wait(0), Ok(()));
@@ -135,8 +135,8 @@ fn tasks_are_woken_by_the_load_that_they_waited_for() {
     });
 }
 
-/// A pin that was made for a future keeps the page in memory until the future has lent and dropped
-/// it, or has dropped it without lending it. Afterwards no pin is left.
+/// A pin that was made for a future keeps the page in memory until the future drops the pin,
+/// whether or not it has lent the pin. Afterwards no pin is left.
 #[test]
 fn a_kept_pin_is_lent_or_given_back() {
     [true, false].into_iter().for_each(keep_pin);

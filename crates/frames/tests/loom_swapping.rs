@@ -89,8 +89,8 @@ fn word(bytes: [u8; PAGE]) -> u64 {
     halves[0]
 }
 
-/// W1: either the device has the bytes that the last writer left, or the page stays in memory. The
-/// word shows only the first write to a page. Later writes are shown by the version alone.
+/// W1: either the device has the bytes that the last writer left, or the page stays in memory. Only
+/// the first write to a page changes the page's word. Later writes change the version alone.
 #[test]
 fn nothing_that_was_written_is_left_behind() {
     [false, true].into_iter().for_each(swap_out_beside_a_writer);

@@ -133,7 +133,8 @@ fn a_page_that_was_never_readable_isnt_read() {
     });
 }
 
-/// The same for a reader on the slow path, which is used if the use of the page must be recorded.
+/// The same test for a reader on the slow path. Readers take this path if the use of the page must
+/// be recorded.
 #[test]
 fn nor_is_it_the_long_way() {
     sync::model(|| {

@@ -71,8 +71,8 @@ fn one_page(mark: u64) -> (Arc<Frames>, Arc<PageMap>) {
     (frames, map)
 }
 
-/// The reader gets the page from before the first write, or from after it, but no mixture. It may
-/// have loaded the word before this write.
+/// The reader gets the page as it was before the first write or after it, but no mixture. This
+/// holds even if the reader loads the word before the write.
 #[test]
 fn a_reader_sees_a_write_whole_or_not_at_all() {
     sync::model(|| {

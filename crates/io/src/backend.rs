@@ -185,8 +185,8 @@ pub trait BackingFile: Send + Sync {
         Err(IoError::BAD_FILE)
     }
 
-    /// Makes durable what was written before, the file's length, and the name under which the file
-    /// was opened: all of this then survives a power cut.
+    /// Makes the file durable. The bytes written before this call, the file's length, and the name
+    /// under which the file was opened then survive a power cut.
     ///
     /// # Errors
     /// The system's; `EBADF` if the file wasn't opened for writing. Any write since the last `Ok`
@@ -266,8 +266,8 @@ pub trait BackingFile: Send + Sync {
     ///
     /// Returns when `done()` is true, when the time limit of `how` has passed, or when no request
     /// is left: all requests of the queue's [batch](crate::Batch) have completed or, for a queue
-    /// without a batch, all requests of the file. Without a batch, some backends also wait for the
-    /// requests of other files that wait in the same queue.
+    /// without a batch, all requests of the file. Without a batch, some backends also wait for
+    /// other files' requests in the same queue.
     ///
     /// Calls `done` repeatedly, in this thread. `done` may submit more requests, for example one
     /// for each that has completed, to keep a certain number of them in flight during this call. If
@@ -288,13 +288,12 @@ pub struct Helping {
     /// The longest time that the thread sleeps. The call may take longer if the thread performs
     /// reads and writes itself. `None` means no limit.
     pub at_most: Option<Duration>,
-    /// The thread will help again in a moment, because it has more requests in flight. So other
-    /// threads leave these requests to this thread, unless it stays away for more than about a
-    /// millisecond.
+    /// The thread will help again in a moment, because it still has requests in flight. So other
+    /// threads leave these requests to it, unless it hasn't helped again after about a millisecond.
     pub back_soon: bool,
-    /// The thread must not make system calls that may wait for a device, because the length of such
-    /// a wait can't be limited. The thread leaves these calls to other threads, and waits until
-    /// they are made, or until the time limit (`at_most`) has passed.
+    /// The thread must not make system calls that may wait for a device, because such a wait can't
+    /// be limited. The thread leaves these calls to other threads. It waits until they have made
+    /// the calls, or until the time limit (`at_most`) has passed.
     pub waits_only: bool,
 }
 
@@ -324,8 +323,8 @@ impl Request {
     /// [`complete`](Self::complete).
     ///
     /// # Errors
-    /// Those of the read or write; [`IoError::IO`] if it panics. So a request completes (Q1 of
-    /// `request`) even if the backend panics.
+    /// Those of the read or write; [`IoError::IO`] if the read or write panics. So a request
+    /// completes (Q1 of `request`) even if the backend panics.
     pub fn attempt(&self, file: &(impl BackingFile + ?Sized)) -> Result<usize, IoError> {
         let (slices, asked) = self.next();
         match self.direction() {

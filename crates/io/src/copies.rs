@@ -5,9 +5,9 @@
 //! one of a small fixed set of buffers, and then written from the copy. Copies never take more
 //! memory than these buffers: if no buffer is free, the write waits until another write completes.
 //!
-//! A copy may be torn, that is, contain old and new bytes. The same is true of the bytes that reach
-//! a device that needs no copies. Neither does harm: a page that changes while it is being copied
-//! or written becomes dirty again, and so is written again.
+//! A copy may be torn, that is, contain old and new bytes. If a page is written without a copy, the
+//! bytes that reach the device may be torn, too. This does no harm: a page that changes while it is
+//! being copied or written becomes dirty again, and so is written again.
 
 use std::fmt;
 
@@ -101,8 +101,8 @@ pub struct Copy {
 }
 
 impl Copy {
-    /// Copies slices into the buffer, one after the other, until one doesn't fit as a whole
-    /// ([`room`](Copies::room)). Returns the number of slices copied.
+    /// Copies slices into the buffer, one after the other. Stops at the first slice that doesn't
+    /// fit as a whole ([`room`](Copies::room)). Returns the number of slices copied.
     pub fn fill<'a>(&mut self, from: impl Iterator<Item = SharedBytes<'a>>) -> usize {
         self.len = 0;
         let mut slices = 0;

@@ -11,8 +11,8 @@
 //!
 //! The files of a directory share one descriptor of the directory, and the kernel reports a failed
 //! sync only once per descriptor. So this module runs the syncs of a directory one at a time, and
-//! counts their failures. If a sync has failed since a file's name was created or last reported a
-//! failure, the name's next `sync` returns the last error.
+//! counts their failures. Each name reports a failure once: if a sync has failed since the name was
+//! created, or since the name last reported a failure, its next `sync` returns the last error.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -121,7 +121,7 @@ impl Drop for Directory {
         // thread that holds the lock may not exist. If the lock isn't free, the dangling entry
         // stays, and the next opening of the directory replaces the entry.
         let Some(mut open) = all.0.try_lock() else { return };
-        // Another directory may have taken its place.
+        // Another directory may have replaced the entry.
         if open.get(key).is_some_and(|one| one.strong_count() == 0) {
             open.remove(key);
         }

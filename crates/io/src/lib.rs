@@ -15,7 +15,8 @@
 //!
 //! A [`Request`] is an asynchronous read or write. It owns its memory, and is
 //! [submitted](BackingFile::submit) together with others. The request completes later, on any
-//! thread; a caller that needs the result sooner [helps](BackingFile::help_as).
+//! thread. A thread that waits for the result can [help](BackingFile::help_as) to complete the
+//! request.
 //!
 //! Written bytes are guaranteed to survive a power cut only after a [`sync`](BackingFile::sync) has
 //! succeeded. If a sync fails, the system may have discarded the bytes that were written before the
@@ -32,9 +33,9 @@
 //! [`automatic()`] chooses the best backend that works on this machine.
 //!
 //! Unsafe code is used only for system calls (`pread`, `preadv`, `pwritev`, `name_to_handle_at`,
-//! `getrlimit`), for the entries, queues and descriptor of a ring, for the `Send` of a request in
-//! flight, for the guarantee that the buffers of copies don't move, and for dropping the rings,
-//! which a forked child must not do.
+//! `getrlimit`), for the entries, queues and descriptor of a ring, for sending a request in flight
+//! to another thread, for the guarantee that the buffers of copies don't move, and for dropping the
+//! rings, which must not happen in a forked child.
 #![cfg_attr(any(pagefold_loom, pagefold_manycore, not(feature = "uring")), allow(rustdoc::broken_intra_doc_links))]
 #![deny(unsafe_code)]
 

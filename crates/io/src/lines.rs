@@ -20,9 +20,9 @@
 //!   woken. It checks the [`Tally`] before it sleeps (L7 of `reaping`).
 //! - T3. A thread of the pool sleeps only if there is no work that it may begin, that is, if each
 //!   device with queued work already has `threads_max` threads. When work is queued, a thread is
-//!   woken or started for each piece of it, within the limit of its device. A thread that has
-//!   completed a piece of work looks for the next piece, possibly of another device. So whenever
-//!   there is work that may begin, a thread is awake to begin it:
+//!   woken or started for each piece of work, within the limit of the file's device. A thread that
+//!   has completed a piece of work looks for the next piece, possibly of another device. So
+//!   whenever there is work that may begin, a thread is awake to begin it:
 //!
 //! ```text
 //! thread A: done with work of device D ── lock: D has a thread to spare, and E new work ── takes E's, not D's
@@ -398,8 +398,8 @@ impl Drop for Over<'_> {
 mod tests {
     use super::*;
 
-    /// Regression: if no requests were submitted, the entries of their file and device stayed for
-    /// good. The pool's limit on threads also counted the device.
+    /// Regression: an empty submission left entries for its file and its device, and nothing
+    /// removed them. The device then also raised the pool's limit on threads.
     #[test]
     fn no_work_leaves_no_entries() {
         let lines = Lines::new(1);

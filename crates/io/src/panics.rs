@@ -4,9 +4,9 @@ use sync::tasks::survive;
 
 use crate::IoError;
 
-/// Calls `what`. Returns `None` if it panics, as the user's backend may. This is for callers that
-/// have to continue after a panic. For example, a worker still has to notify the thread or the task
-/// that waits for it.
+/// Calls `what`. Returns `None` if `what` panics, for example in the user's backend. This is for
+/// callers that have to continue after a panic. For example, a worker still has to notify the
+/// thread or the task that waits for it.
 pub fn unless_it_panics<T>(what: impl FnOnce() -> T) -> Option<T> {
     let mut result = None;
     if !survive(|| result = Some(what())) {
@@ -16,8 +16,8 @@ pub fn unless_it_panics<T>(what: impl FnOnce() -> T) -> Option<T> {
     result
 }
 
-/// Calls a backend. A call that panics counts as an I/O error, so that its caller takes back what
-/// it has begun and reports the failure.
+/// Calls a backend. A call that panics counts as an I/O error. So the caller can undo the operation
+/// that it has begun, and report the failure.
 ///
 /// # Errors
 /// The call's; [`IoError::IO`] if it panics.

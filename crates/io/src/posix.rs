@@ -11,20 +11,21 @@
 //!
 //! Requests go through a ring only on file systems where the kernel starts a read or write without
 //! waiting, and knows a file's length without asking a server (`prompt`). On other file systems
-//! (FUSE, NFS, overlays) the kernel might block the thread that submits the requests.
+//! (FUSE, NFS, overlays), the kernel might block the thread that submits the requests.
 //!
 //! Some file systems accept the flag `O_DIRECT`, but later reject the direct read or write with
 //! `EINVAL`. A disk does the same if a buffer isn't aligned as the disk requires. After such a
-//! rejection, all reads and writes of the file are buffered, if [`DirectIo::Auto`] allows that.
+//! rejection, all reads and writes of the file are buffered, if the file was opened with
+//! [`DirectIo::Auto`].
 //!
 //! While a file is being switched from direct to buffered I/O, a thread may make a buffered read or
 //! write without recording the range for dropping. The only effect is that the kernel keeps that
 //! range in its cache.
 //!
 //! Direct writes consist of whole pages. The part page at a file's end is written buffered. The
-//! alternative, to write a whole page and then truncate the file, would give the file a wrong
-//! length in between. The file has only one descriptor, so the flag `O_DIRECT` is cleared on that
-//! descriptor during the buffered write ([`route`]).
+//! alternative is to write a whole page and then truncate the file. But until the truncation, the
+//! file would have a wrong length. The file has only one descriptor, so the flag `O_DIRECT` is
+//! cleared on that descriptor during the buffered write ([`route`]).
 //!
 //! Other reads and writes of the file that begin while the flag is cleared also go through the
 //! kernel's page cache, and leave copies of their pages there. Such a copy does no harm: before
@@ -412,7 +413,7 @@ impl PosixFile {
 
     /// Checks that the file may get the length `len`. A file must not grow beyond the limit
     /// ([`check_limit`](Self::check_limit)). A file that has at least `len` bytes doesn't grow, so
-    /// its `len` may be beyond the limit.
+    /// `len` may then be beyond the limit.
     fn check_new_len(&self, len: u64) -> Result<(), IoError> {
         match self.check_limit(len.saturating_sub(1)) {
             Err(error) if self.len()? < len => Err(error),

@@ -6,9 +6,9 @@
 //! file that is opened for writing is returned with its directory, and the file's first sync also
 //! syncs the directory.
 //!
-//! A new file is created relative to its open directory. So the open directory is the one that
-//! contains the file's name, even if directories are renamed meanwhile. For an existing file, the
-//! directory is found through the file's path, and is used only if it contains the file.
+//! A new file is created relative to its open directory. So the open directory contains the file's
+//! name, even if directories are renamed meanwhile. For an existing file, the directory is found
+//! through the file's path, and is used only if it contains the file.
 //!
 //! Some directories can't be opened for a sync, for example those that the process may write and
 //! search, but not read. In that case, the file's whole file system is synced instead.
@@ -106,8 +106,8 @@ impl Kind {
 
 /// Opens a file of the machine: see [`Backend::open`](crate::Backend::open).
 pub(crate) fn open(path: &Path, access: Access) -> Result<Opened, IoError> {
-    // Checked before the file is opened: opening a pipe waits for its writer, and opening some
-    // devices has side effects.
+    // The file's kind is checked before the file is opened, because opening a pipe waits for its
+    // writer, and opening some devices has side effects.
     let (fd, made_in) = open_or_make(path, access, retry_interrupted(|| fs::stat(path)))?;
     // Checked again, because another file may have taken the name.
     let stat = retry_interrupted(|| fs::fstat(&fd))?;
@@ -324,8 +324,8 @@ mod tests {
     }
 
     /// Regression: the swap file was created, closed, and opened again by its name. If other users
-    /// may write to the directory, one of them could put a file of their own there in between, and
-    /// so read the swapped pages.
+    /// may write to the directory, one of them could put another file under this name before the
+    /// file was opened again, and so read the swapped pages.
     #[test]
     fn a_file_without_a_name_is_never_looked_up() {
         let directory = tempfile::tempdir().unwrap();

@@ -107,8 +107,9 @@ fn forget_all(path: &Path) {
     fs::fadvise(File::open(path).unwrap(), 0, None, Advice::DontNeed).unwrap();
 }
 
-/// Reads the whole file, of which no page is cached. Returns how many pages the kernel cached while
-/// the file was open, and afterwards.
+/// Makes the kernel drop its cached pages of the file, and reads the whole file. Returns how many
+/// of the file's pages are in the kernel's cache before the file is closed, and how many are there
+/// afterwards.
 fn residue(direct: DirectIo, path: &Path, len: usize) -> (usize, usize) {
     forget_all(path);
     let file = Posix::new(direct).open_file(path, Access::Read).unwrap();
@@ -167,8 +168,8 @@ fn a_refused_direct_read_is_done_buffered() {
     assert!(!fs::fcntl_getfl(&auto.fd).unwrap().contains(OFlags::DIRECT));
 }
 
-/// Regression: buffered files counted as memory, so there was no readahead, and the pages of a
-/// batch were read one after the other.
+/// Regression: buffered files were treated as files in memory. So there was no readahead, and the
+/// pages of a batch were read one after the other.
 #[test]
 fn a_buffered_file_is_read_from_a_device() {
     let dir = tempfile::tempdir().unwrap();

@@ -262,8 +262,8 @@ fn a_file_is_locked_by_one_opening() {
     });
 }
 
-/// The part page at a file's end needs a buffered write. A direct file used to have a second
-/// descriptor for it.
+/// The part page at a file's end needs a buffered write. So the file's descriptor loses the flag
+/// `O_DIRECT` until the write is complete.
 #[test]
 fn a_part_page_takes_the_flag_for_direct_io_away_for_a_moment() {
     let dir = tempfile::tempdir().unwrap();
@@ -345,7 +345,7 @@ fn the_kernel_keeps_no_copy_of_what_was_synced() {
     }
 }
 
-/// Regression: a sync failed, and the record of what had been written was lost. The next sync
+/// Regression: a sync failed, and the record of the written pages was lost. The next sync
 /// succeeded, but the kernel kept its copies of these pages until they were written again.
 #[test]
 fn what_a_failed_sync_left_is_dropped_by_the_next_one() {

@@ -19,8 +19,8 @@
 //!   error isn't counted; `retry` decides whether another attempt is made.
 //! - W1. Bytes that an attempt reported as written stay written, so a write's `done` never
 //!   decreases. A later attempt may write some of these bytes again (R2) and fail. In the file,
-//!   each of these bytes then comes from one of the two attempts, but not necessarily all from the
-//!   same one.
+//!   each of these bytes then has the value that one of the two attempts wrote, but not all of them
+//!   need come from the same attempt.
 
 use arrayvec::ArrayVec;
 use sync::SharedBytes;

@@ -49,7 +49,7 @@ mod tests {
     use sync::lock::Mutex;
 
     /// Answers each read with the next step of a script, and records the calls. After the last
-    /// step, all reads are complete.
+    /// step, each read delivers all of its bytes.
     struct Scripted {
         len: u64,
         steps: Mutex<Vec<Result<usize, IoError>>>,
@@ -153,8 +153,8 @@ mod tests {
         let mut steps = vec![Err(IoError::INTERRUPTED); 1000];
         let file = scripted(1 << 20, &steps);
         assert_eq!((read(&file, 0, 1), file.reads.lock().len()), (Ok(4096), 1001));
-        // The retries go on if an answer without a byte comes between; the second such answer is an
-        // error.
+        // An attempt that reads no byte and reports no error doesn't end the retries. A second such
+        // attempt is an error.
         steps.splice(10..11, [Ok(0)]);
         assert_eq!(read(&scripted(1 << 20, &steps), 0, 1), Ok(4096));
         steps.splice(20..21, [Ok(0)]);

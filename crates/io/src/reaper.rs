@@ -116,7 +116,7 @@ pub(crate) struct Watch {
     by_timer: AtomicBool,
 }
 
-/// The time that a thread which leaves for now may stay away before the reaper visits.
+/// How long a leader that leaves for now may stay away before the reaper visits the ring.
 const WHILE_NS: i64 = 1_000_000;
 
 impl Watch {

@@ -40,7 +40,8 @@
 //! submitter:            count, submit ── lock, led: its affair ─┘ (the leader looks again here)
 //! ```
 //!
-//! - L4. Watching is level-triggered: the reaper also comes for answers that arrived before.
+//! - L4. Watching is level-triggered: the reaper is woken, too, if an answer arrived before the
+//!   ring was watched.
 //! - L5. A leader that expects to be back soon (`Leaving::ForNow`) sets a timer instead of making
 //!   the next answer wake the reaper. When the timer expires, the reaper visits the ring, even if
 //!   there is no answer, and then leaves the ring watched as usual. If the leader comes back before
@@ -49,17 +50,17 @@
 //! - L6. If there are followers, a leader that leaves wakes them all, and leaves the ring to them,
 //!   unwatched. Each follower becomes the leader if there is none, and otherwise checks `done()`
 //!   again. A follower that reaches its time limit is still counted in `followers` until it takes
-//!   the lock and decrements the count. A leader that leaves before then relies on this follower,
-//!   and leaves the ring unwatched. If the follower simply returned, unfinished requests would stay
-//!   unwatched. So the follower first checks for a leader. If there is none, the follower leads for
-//!   a moment, and makes the reaper watch the ring when it leaves.
-//! - L7. The pool's threads also complete requests that this ring's helpers wait for, and they wake
-//!   no thread that sleeps here. So a leader or follower sleeps without a limit only if an answer
-//!   on this ring is certain to end its wait ([`Answers::will_answer`]): the kernel has all
-//!   unfinished requests of this ring, and the pool has none. Otherwise the thread checks `done()`
-//!   again after a [`PAUSE`]. Before each call of `done()`, the thread reads how much work the pool
-//!   has completed. So if the pool completes a request between this read and the sleep, the thread
-//!   notices, even if `done()` itself has submitted the request:
+//!   the lock and decrements the count. If the leader leaves before this decrement, it relies on
+//!   this follower, and leaves the ring unwatched. If the follower simply returned, unfinished
+//!   requests would stay unwatched. So the follower first checks for a leader. If there is none,
+//!   the follower leads for a moment, and makes the reaper watch the ring when it leaves.
+//! - L7. The pool's threads also complete requests that this ring's helpers wait for, but they
+//!   don't wake a helper that sleeps on the ring. So a leader or follower sleeps without a limit
+//!   only if an answer on this ring is certain to end its wait ([`Answers::will_answer`]): the
+//!   kernel has all unfinished requests of this ring, and the pool has none. Otherwise the thread
+//!   checks `done()` again after a [`PAUSE`]. Before each call of `done()`, the thread reads how
+//!   much work the pool has completed. So if the pool completes a request between this read and the
+//!   sleep, the thread notices, even if `done()` itself has submitted the request:
 //!
 //! ```text
 //! helper: others_over: 5 ── done(): false ─────────────── will_answer(5): no, a 6th was queued ── pause
@@ -89,7 +90,8 @@ pub(crate) trait Answers {
     fn reap(&self, visit: Visit) -> bool;
     /// Returns whether all submitted requests have completed.
     fn is_idle(&self) -> bool;
-    /// Makes the kernel notify the reaper of the next answer, once; or revokes that.
+    /// If `watch` is true, makes the kernel notify the reaper of the next answer, once. Otherwise
+    /// cancels this notification.
     fn watch(&self, watch: bool);
     /// Makes the reaper visit the ring after a delay, once, even if the ring is led again
     /// meanwhile.
@@ -275,8 +277,8 @@ mod tests {
     use crate::lines::Tally;
     use crate::patience::wait_until;
 
-    /// A ring that has answers for some passes, and records whether followers were notified of the
-    /// earlier ones.
+    /// A ring with answers for the first three calls of `reap`. Each call records how many passes
+    /// were counted before the call.
     struct Busy {
         reaping: Reaping,
         told: Mutex<Vec<u64>>,

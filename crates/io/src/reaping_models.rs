@@ -192,8 +192,8 @@ fn two_threads_that_submit_and_help() {
     });
 }
 
-/// One thread leaves while requests are unfinished, and another needs them: the other becomes the
-/// leader.
+/// One thread leaves while a request is unfinished. Another thread waits for this request, so it
+/// becomes the leader.
 #[test]
 fn a_leader_that_leaves_early_is_followed() {
     check(&[(2, 2)], |model| {

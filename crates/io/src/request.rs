@@ -169,8 +169,9 @@ impl Request {
     /// answer.
     ///
     /// `answered` passes the answer, or a different one, to [`complete`](Self::complete), and
-    /// returns the request that remains. To intercept the next attempt, too, it calls `intercepted`
-    /// on that request first. It runs in the thread that reaps the answer, and must not wait.
+    /// returns the request that `complete` returns. To intercept the next attempt, too, `answered`
+    /// first calls `intercepted` on that request. `answered` runs in the thread that reaps the
+    /// answer, and must not wait.
     #[must_use]
     pub fn intercepted<F>(mut self, most: usize, answered: F) -> Self
     where

@@ -15,22 +15,22 @@
 //!
 //! - U1. One thread at a time is the *submitter*: it has set `submitting`, pushes entries, and
 //!   enters the kernel to submit them. The submitter holds no lock while it is in the kernel.
-//!   Another thread that has requests to submit waits for the submitter for a few yields at most,
-//!   and then leaves its requests to the pool. While `submitting` is unset, the submission queue is
-//!   empty, unless the ring is dead.
-//! - U2. Only the leader ([`Reaping`]) reads the completion queue. It also holds the lock, because
-//!   it frees slots.
+//!   Another thread that has requests to submit waits for the submitter only briefly, without
+//!   sleeping. Then it leaves its requests to the pool. While `submitting` is unset, the submission
+//!   queue is empty, unless the ring is dead.
+//! - U2. Only the leader ([`Reaping`]) reads the completion queue. It holds the lock meanwhile,
+//!   because it also frees slots.
 //! - U3. While a slot is in flight, no thread accesses, moves or drops its contents: the request,
 //!   the list of runs, and the open file. This ends when the leader has taken the kernel's answer,
 //!   or when the submitter takes back a request that the kernel never saw (U6). So dropping a ring
 //!   first waits until no slot is in flight.
 //! - U4. `unfinished` counts a request from before it enters a lane until after it has completed,
 //!   or was handed to the pool's threads.
-//! - U5. The submitter unsets `submitting` under the lock, and only when no lane could use a slot.
-//!   A thread that frees a slot does so under the lock, too. If a lane could then use the slot and
-//!   there is no submitter, the thread that freed the slot becomes the submitter. The exception is
-//!   the reaper, which never submits: it summons a thread of the pool to become the submitter. So
-//!   no request is left waiting in a lane that could use a slot:
+//! - U5. The submitter unsets `submitting` under the lock, and only when no waiting request may use
+//!   a slot. A thread that frees a slot does so under the lock, too. If a waiting request may then
+//!   use the slot, and there is no submitter, the thread that freed the slot becomes the submitter.
+//!   The reaper never submits, so it summons a thread of the pool to become the submitter. So no
+//!   request is left waiting in a lane while it may use a slot:
 //!
 //! ```text
 //! submitter: lane full ── lock, no slot, unset ─┐
@@ -45,11 +45,12 @@
 //! - U7. While a request is being handed to the pool's threads, it gets no answer from this ring,
 //!   but it counts as unfinished here until it is in the pool's queue. So a leader that checked
 //!   only for unfinished requests could sleep forever. A slot in flight doesn't guarantee an answer
-//!   either: the submitter may have to take back all requests that it is just submitting (U6).
-//!   Requests in lanes may be handed over, too. So the kernel is certain to answer all unfinished
-//!   requests only if as many slots are in flight as requests are unfinished, and no request is
-//!   just being submitted. Only then does a thread sleep here without a time limit (L7 of
-//!   [`reaping`](crate::reaping)). Otherwise it checks again after a pause:
+//!   either: the submitter may have to take back all requests that it is submitting at that moment
+//!   (U6). Requests in lanes may be handed over, too. So two conditions make it certain that the
+//!   kernel answers all unfinished requests: the slots in flight are as many as the unfinished
+//!   requests, and no request is being submitted. Only if both hold does a thread sleep here
+//!   without a time limit (L7 of [`reaping`](crate::reaping)). Otherwise it checks again after a
+//!   pause:
 //!
 //! ```text
 //! reaper: ring dead, takes the lanes ──────────────────────────── with the threads, counts them off
@@ -162,7 +163,8 @@ impl Others {
     }
 }
 
-/// Returns whether the refusal is transient. If it is, other rings may have room, and stay in use.
+/// Returns whether the refusal is transient. If it is, only the ring that was refused is given up:
+/// the kernel may have memory for the requests of other rings.
 fn is_passing(refusal: &io::Error) -> bool {
     matches!(refusal.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM))
 }
@@ -387,8 +389,8 @@ impl Ring {
         self.unfinished.fetch_sub(count, Ordering::Release);
     }
 
-    /// Takes answers from the completion queue, and starts waiting requests in the slots that this
-    /// frees.
+    /// Takes answers from the completion queue, and starts waiting requests in the slots that
+    /// become free.
     fn take_answers(&self, visit: Visit) -> ArrayVec<(InFlight, i32), ANSWERS_MAX> {
         let mut answers = ArrayVec::new();
         let mut state = self.state.lock();
@@ -595,9 +597,10 @@ mod tests {
 
     /// Regression: the reaper retired a ring, and handed the requests in its lanes to the pool.
     /// Before the reaper subtracted these requests from `unfinished`, the leader took the last
-    /// answer. The leader still saw unfinished requests, and slept for an answer that never came.
+    /// answer. The leader still saw unfinished requests, and slept until an answer came, which
+    /// never happened.
     ///
-    /// The same happened if the kernel still had a request, of a device that didn't answer.
+    /// The same happened if the kernel still had another request, whose device didn't answer.
     #[test]
     fn a_leader_does_not_sleep_for_what_is_being_handed_over() {
         for has_another in [false, true] {
@@ -614,7 +617,8 @@ mod tests {
             };
             let leader = thread::spawn("leader", move || theirs.help(Helping::default(), &done)).unwrap();
             wait_until("a leader looks again and again", || asked.load(Ordering::Relaxed) > 2);
-            // First: only then may the leader sleep for the request that it finds in the slot.
+            // The slot is vacated before the decrement. In the other order, the leader could find
+            // one unfinished request and one slot in flight, and sleep without a limit.
             another.into_iter().for_each(|slot| vacate(&ring, slot));
             ring.unfinished.fetch_sub(1, Ordering::Relaxed);
             wait_until("the leader leaves", || thread::has_ended(&leader));
@@ -622,9 +626,10 @@ mod tests {
         }
     }
 
-    /// Regression: a thread's batch had a request for the threads of the pool, such as a part page.
-    /// When they had completed it, the batch was over. But the thread slept on its ring for an
-    /// answer to a request of another device, and that device didn't answer.
+    /// Regression: a thread waited for a batch whose only request was with the threads of the pool,
+    /// such as the write of a part page. When they had completed the request, the batch was over.
+    /// But the thread still slept on its ring, until a request of another device was answered, and
+    /// that device didn't answer.
     #[test]
     fn a_leader_does_not_sleep_for_what_threads_do() {
         let Some(ring) = ring() else { return };
@@ -644,8 +649,8 @@ mod tests {
         vacate(&ring, another);
         leader.join().unwrap();
     }
-    /// Regression: the kernel took a very long time for a negative one, so the wait was over at
-    /// once. A leader that could help for so long kept a CPU busy.
+    /// Regression: the kernel treated a very long time limit as a negative one, so each wait ended
+    /// at once. A leader with such a time limit kept a CPU busy.
     #[test]
     fn a_wait_of_any_length_is_one_that_the_kernel_makes() {
         const HOUR: Duration = Duration::from_secs(3600);

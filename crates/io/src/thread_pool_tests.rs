@@ -129,7 +129,7 @@ fn threads_start_as_they_are_needed_and_end_with_the_last_handle() {
 }
 
 /// A request's completion closure may own the pool's last handle. Then the thread that runs the
-/// closure drops the pool. This is a thread of the pool, and must not wait for its own end.
+/// closure drops the pool. Because it is a thread of the pool, it must not wait for its own end.
 #[test]
 fn a_thread_may_drop_the_pool() {
     let given_up = Arc::new(AtomicUsize::new(0));
@@ -150,8 +150,8 @@ fn a_thread_may_drop_the_pool() {
     wait_until("the thread that drops the pool doesn't wait for itself", || over.load(Ordering::SeqCst) == 1);
 }
 
-/// Files on one device per path. Reads of the device called "stuck" complete only when the test
-/// releases them.
+/// Files on two devices. The file "stuck" is on the device `STUCK`, whose reads complete only when
+/// the test releases them. All other files are on the other device.
 #[derive(Clone, Default)]
 struct Devices {
     stuck: Arc<(Mutex<bool>, sync::lock::Condvar)>,

@@ -1,5 +1,5 @@
-//! Detects devices that have stopped answering: counts their tasks in progress, and records when
-//! each last made progress.
+//! Detects devices that have stopped answering: counts each device's tasks in progress, and records
+//! when the device last made progress.
 
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use sync::time::{Duration, Instant};

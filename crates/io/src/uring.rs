@@ -113,8 +113,8 @@ impl Rings {
         let reaper = Arc::new(Reaper::new()?);
         let others = Arc::new(Others::new(Pool::new(ThreadPool::THREADS_DEFAULT)?));
         let first = Ring::new(sizes, &others, |uring| reaper.watch(uring, 0))?;
-        // Makes sure that the reaper has a thread to leave work to, even if none can be started
-        // later.
+        // Makes sure that there is a thread to which the reaper can leave work, even if no thread
+        // can be started later.
         others.pool.start().map_err(error_of)?;
         let rings: Box<[_]> = (0..count.max(1)).map(|_| OnceCell::new()).collect();
         let _ = rings[0].set(Some(first));
@@ -152,9 +152,9 @@ impl Drop for Rings {
 
 /// The interval at which the reaper polls for answers if the kernel doesn't notify it of them.
 const LOOKS: Duration = Duration::from_millis(1);
-/// How long the reaper continues to poll after all rings became idle. By then new requests go to
-/// the pool's threads, but a thread that hasn't noticed the kernel's refusal yet may still submit
-/// some to a ring.
+/// How long the reaper continues to poll after all rings became idle. New requests already go to
+/// the pool's threads. But a thread that hasn't noticed the kernel's refusal yet may still submit
+/// requests to a ring.
 const LOOKED_FOR: Duration = Duration::from_secs(1);
 
 impl Shared {

@@ -20,7 +20,7 @@ fn file_of_pages() -> (tempfile::TempDir, std::path::PathBuf) {
 }
 
 /// Counts completed requests, and records wrong results. It doesn't panic in a completion, because
-/// the request would then seem never to complete.
+/// the panic would look like a request that never completes.
 #[derive(Default)]
 struct Over {
     count: AtomicUsize,
@@ -114,7 +114,8 @@ fn threads_that_share_one_ring_complete_each_others_requests() {
     helpers.into_iter().for_each(|helper| helper.join().unwrap());
 }
 
-/// A thread may help with requests that another thread submitted, in the queue that it was given.
+/// A thread may help in the queue of another thread, with the requests that the other thread
+/// submitted.
 #[test]
 fn a_thread_helps_in_another_ones_queue() {
     let (_directory, path) = file_of_pages();
@@ -122,8 +123,8 @@ fn a_thread_helps_in_another_ones_queue() {
     let file: Arc<dyn BackingFile> = Arc::from(uring.open(&path, Access::Read).unwrap());
     let over = Arc::new(Over::default());
     let ours = thread::number() % 64;
-    // Threads of other tests take numbers too. If this thread's ring would be ours, the next thread
-    // submits instead.
+    // Threads of other tests take numbers, too. If the new thread's ring would be ours, the new
+    // thread submits nothing, and another one is started.
     let queue = loop {
         let (theirs, told) = (Arc::clone(&file), Arc::clone(&over));
         let submit = move || {
@@ -139,9 +140,9 @@ fn a_thread_helps_in_another_ones_queue() {
     over.assert(PAGES as usize);
 }
 
-/// When a thread ends, the kernel cancels the thread's requests that it hasn't started. Pagefold
-/// must perform these requests all the same. Buffered reads can be cancelled in this way, because
-/// the kernel gives them to worker threads, which end with the submitter.
+/// When a thread ends, the kernel cancels those of the thread's requests that it hasn't started
+/// yet. Pagefold must perform these requests all the same. Buffered reads can be cancelled in this
+/// way, because the kernel gives them to worker threads, which end with the submitter.
 #[test]
 fn requests_outlive_the_thread_that_submitted_them() {
     for direct in [DirectIo::Never, DirectIo::Auto] {

@@ -6,7 +6,7 @@ use crate::Identity;
 use crate::retry::AGAIN_MAX;
 
 /// Answers each write with the next step of a script, and records its offset and length. After the
-/// last step, writes are complete.
+/// last step, each write writes all of its bytes.
 struct Scripted {
     bytes: Mutex<Vec<u8>>,
     steps: Mutex<Vec<Result<usize, IoError>>>,
@@ -58,7 +58,7 @@ fn bytes_of(shared: &SharedBytes<'_>) -> Vec<u8> {
 }
 
 /// Writes `len` bytes at `offset` from slices of `pages` pages each, and checks the bytes. Returns
-/// the calls that this took.
+/// the offset and length of each call of the backend.
 fn write(file: &Scripted, offset: u64, pages: &[usize], len: usize) -> Result<Vec<(u64, usize)>, IoError> {
     let mut number = 0;
     let mut words = |n: usize| -> Vec<AtomicU64> {

@@ -178,8 +178,8 @@ impl BackingFile for Latched {
 }
 
 /// T2: the pool's thread completes the helper's request after the helper has called `done()`, and
-/// before it sleeps. The file has another request, which ends only after the helper has returned.
-/// So no later completion wakes the helper.
+/// before the helper sleeps. The file has another request, which completes only after the helper
+/// has returned. So no later completion wakes the helper.
 #[test]
 fn a_helper_misses_no_completion() {
     sync::model(|| {

@@ -1,6 +1,6 @@
-//! Requests that no thread waits for, on each backend. Each of them must complete exactly once,
-//! with the right bytes, in any order. Short answers, interruptions, and the end of the submitting
-//! thread must not change that.
+//! Tests of submitted requests, on each backend. Each request must complete exactly once and with
+//! the right bytes; the order doesn't matter. This must hold even if answers are short, attempts
+//! are interrupted, no thread waits for the request, or the submitting thread ends.
 #![cfg(not(pagefold_loom))]
 
 mod backends;
@@ -106,9 +106,9 @@ fn a_range_that_no_file_has_is_refused() {
     assert!(matches!(Request::write(0, page(), 4097, |_, _| {}), Err(IoError::INVALID)));
 }
 
-/// Makes a few requests. Call 1 fails in the first run, call 2 in the second run, and so on, until
-/// a run makes fewer calls. A request may fail only if a fault fired; otherwise its bytes must be
-/// right.
+/// Makes a few requests in each run. Call 1 opens the file. Call 2 fails in the first run, call 3
+/// in the second run, and so on, until a run makes fewer calls. A request may fail only if a fault
+/// fired; otherwise its bytes must be right.
 #[test]
 fn a_sweep_of_each_fault_over_submitted_requests_ends() {
     let faults =

@@ -212,8 +212,8 @@ fn forked() {
         backends::write_file(&path);
         let file = backend.open(&path, Access::Read).unwrap();
         read_all(&*file);
-        // SAFETY: the child goes on in this thread alone, takes no lock that another one may have
-        // held, and ends.
+        // SAFETY: the child goes on in this thread alone, takes no lock that another thread may
+        // have held, and ends.
         match unsafe { libc::fork() } {
             0 => {
                 let read = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| read_all(&*file))).is_ok();
@@ -288,8 +288,8 @@ fn timed_an_idle_process_uses_no_cpu() {
     in_a_process("idle_by_the_clock");
 }
 
-/// Returns ten files, all of which have been read completely. Some of the reads were requests that
-/// no thread waited for.
+/// Returns ten files, all of which have been read completely. Some of their pages were read a
+/// second time, by requests with which no thread helped.
 fn ten_files(backend: &dyn Backend, directory: &std::path::Path) -> Vec<Box<dyn BackingFile>> {
     let left_alone = Batch::default();
     let files = (0..10)

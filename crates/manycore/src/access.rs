@@ -7,25 +7,27 @@
 //! | has no copy | copy from the nearest holder | take it from all holders |
 //! | no core has a copy | memory | memory |
 //!
-//! A line that no core has comes from the socket's cache, if it was evicted to there, or else from
-//! memory. A line's memory is that of the socket whose core touched the line first. Reading it
-//! occupies the bus of that memory and, from another socket, the links between the two sockets.
+//! If no core has a line, the line is read from the socket's cache if it was evicted to there, and
+//! otherwise from memory. A line is in the memory of the socket whose core touched it first.
+//! Reading the line occupies the bus of that memory. If the reader is in another socket, it also
+//! occupies the links between the two sockets.
 //!
 //! An access that isn't a hit and doesn't go to memory needs a transfer. The transfer waits until
 //! the line isn't busy, and then makes the line busy. If the transfer moves ownership, or the line
 //! is modified, the line is busy for the whole transfer. If the transfer only makes one more copy
 //! of a clean line, the line is busy only for the time that handing out a copy takes (`read_port`).
 //!
-//! A transfer across sockets also occupies the links of both sockets. It takes longer if the line's
-//! memory isn't in its owner's socket, because the request goes to the memory's socket first.
+//! A transfer across sockets also occupies the links of both sockets. Such a transfer takes longer
+//! if the line's memory isn't in the socket of the line's owner, because the request goes to the
+//! memory's socket first.
 //!
-//! Requests for a line are served in order. In the first part of a transfer, the fraction
-//! `transfer_overlap` of its time, the request is on its way, and the core that has the line
-//! continues to use the line. The requesting access is executed when the line has arrived. The core
-//! that gets the line then keeps it for the fraction `transfer_hold` of a transfer's time, even if
-//! other requests already wait. So cores that contend for a line take turns. In its turn, each core
-//! makes at least one access, and as many as fit into the hold. If no request waits when the line
-//! arrives, the core continues to access the line until the next request has reached it:
+//! Requests for a line are served in order. A transfer has two parts. In the first, which is the
+//! fraction `transfer_overlap` of its time, the request is on its way, and the core that has the
+//! line continues to use the line. The requesting access is executed when the line has arrived. The
+//! core that gets the line then keeps it for the fraction `transfer_hold` of a transfer's time,
+//! even if other requests already wait. So cores that contend for a line take turns. In its turn,
+//! each core makes at least one access, and as many as fit into the hold. If no request waits when
+//! the line arrives, the core continues to access the line until the next request reaches the core:
 //! ```text
 //!   A  has it … … … … …|                        gets it … … …|
 //!                 B's request … … …|line moves|has it … … … |line moves|
@@ -36,26 +38,27 @@
 //! later. Other cores see the stored value only after the line has arrived, because their accesses
 //! wait for the line.
 //!
-//! Other cores may have requested the line before the store did. They use the line before the store
-//! takes effect, and so read the old value. Until then, they must not see the effects of anything
-//! that the storing core does after the store. So in this case the storing core doesn't continue at
-//! once, but waits for the line.
+//! Other cores may have requested the line before the store did. Those cores use the line first,
+//! and so read the old value. While one of them can still read the old value, it must not see the
+//! effects of anything that the storing core does after the store. So in this case the storing core
+//! doesn't continue at once, but waits for the line.
 //!
 //! A read-modify-write, a fence and a sequentially consistent store wait until the store buffer is
 //! empty, as on x86.
 //!
-//! A prefetch requests a line, and its core continues at once. An access to the line waits for the
-//! rest of the transfer, if the line hasn't arrived yet. A core fetches a few lines at a time, and
-//! ignores further prefetches.
+//! A prefetch requests a line, and its core continues at once. If the core accesses the line before
+//! it arrives, the access waits for the rest of the transfer. A core has a few prefetches under
+//! way, and ignores further ones.
 //!
-//! A core requests a line when the access enters the core's reorder buffer, up to `window` of work
-//! before the access is executed. While an earlier access waits, the core also requests the lines
-//! of the loads and stores that follow. It requests the line of a read-modify-write only after the
-//! wait. It requests no line ahead for accesses that follow the end of a spin, or a fence.
+//! A core requests the line of an access when the access enters the core's reorder buffer, up to
+//! `window` of work before the access is executed. While an earlier access waits, the core also
+//! requests the lines of the loads and stores that follow. It requests the line of a
+//! read-modify-write only after the wait. It requests no line ahead for accesses that follow the
+//! end of a spin, or a fence.
 //!
-//! A request made ahead can be too early: the line's owner may still use the line after the time at
-//! which the request would take it away. Then the request has no effect, and the core repeats it
-//! when it executes the access.
+//! A request made ahead is too early if the line's owner uses the line again after the time at
+//! which the request would take the line away. Such a request has no effect, and the core repeats
+//! it when it executes the access.
 //! ```text
 //!   work … … … … … … … … …|gets B                   work … … … … … … … … … … … … … … …|
 //!       B asked for … … …|                              B asked for … |owner's again   B asked for … … …|
@@ -123,8 +126,8 @@ struct Transfer {
 }
 
 impl Transfer {
-    /// Requests a line that the core doesn't hold in the state that it needs. `ours`: this CPU was
-    /// the last to access the line.
+    /// Requests a line that the core doesn't hold in the state that the access needs. `ours`: this
+    /// CPU was the last to access the line.
     fn ask(kind: Kind, cpu: &mut Cpu, id: LineId, line: &mut Line, machine: &mut Between<'_>, ours: bool) -> Self {
         let (now, writes) = (cpu.clock, kind != Kind::Load);
         let times = machine.times;
@@ -136,8 +139,8 @@ impl Transfer {
             Some(owner) if line.home == owner || line.home == NOBODY => times.transfer_machine,
             Some(_) => times.transfer_machine + times.transfer_detour,
         };
-        // Returns when a line that is ready at `ready` is sent: at once, unless it has to wait for
-        // links to another socket.
+        // Returns the time at which a line that is ready at `ready` is sent: at once, unless the
+        // line has to wait for links to another socket.
         let mut sent =
             |ready| far.map_or(ready, |far| machine.paths.link([cpu.socket, far], now, ready, times.link_line));
         let before = if kind == Kind::Update { cpu.worked } else { cpu.worked + cpu.waited };
@@ -163,9 +166,10 @@ impl Transfer {
 
 impl State {
     /// Charges the running CPU for an access. Afterwards the CPU holds the line in the way that the
-    /// access needs. Returns true if the access has waited for the line to come from another core.
-    /// Until the line arrives, other CPUs may still use it, so the caller must wait for its turn
-    /// once more. Returns false for a buffered store, because its core doesn't wait.
+    /// access needs. Returns true if the CPU's clock was advanced to the time at which the line
+    /// arrives from another core. Other CPUs may still use the line before that time, so the caller
+    /// must wait for its turn once more. Returns false for a buffered store, because its core
+    /// doesn't wait.
     #[inline]
     pub(crate) fn touch(&mut self, kind: Kind, address: usize) -> (LineId, bool) {
         if kind == Kind::Update {
@@ -233,8 +237,9 @@ impl State {
         (id, transfer.takes != 0 && !transfer.buffered)
     }
 
-    /// Requests a line for the running CPU, for reading or for `writes`. Doesn't wait for the line,
-    /// and changes nothing if the CPU has the line, or fetches too many already.
+    /// Requests a line for the running CPU, for reading or for `writes`. Doesn't wait for the line.
+    /// Does nothing if the CPU has the line, or if too many of its prefetches are under way
+    /// already.
     pub(crate) fn prefetch(&mut self, address: usize, writes: bool) {
         let id = self.directory.find(address);
         let cpu = &mut self.cpus[self.cpu];
@@ -319,8 +324,8 @@ impl State {
         }
     }
 
-    /// Records that the running CPU has waited for `ticks`. By then the accesses that follow have
-    /// entered the CPU's reorder buffer.
+    /// Records that the running CPU has waited for `ticks`. During this wait, the accesses that
+    /// follow have entered the CPU's reorder buffer.
     fn waited(&mut self, ticks: Ticks) {
         if ticks != 0 {
             let cpu = &mut self.cpus[self.cpu];
@@ -335,9 +340,9 @@ impl State {
         (cpu.worked, cpu.waited) = (0, 0);
     }
 
-    /// Records that the running CPU has worked for `ticks`. The CPU can request the line of its
-    /// next access that much earlier, but at most `window` earlier. After the end of a spin, which
-    /// the core didn't foresee, it requests no line ahead.
+    /// Records that the running CPU has worked for `ticks`. It can therefore request the line of
+    /// its next access earlier: by the time of this work, but by at most `window`. The core can't
+    /// foresee the end of a spin, so after a spin the CPU requests no line ahead.
     #[inline]
     pub(crate) fn worked(&mut self, ticks: Ticks) {
         let window = self.times.window;

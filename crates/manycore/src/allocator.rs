@@ -19,8 +19,8 @@
 //! - L2. Memory that comes from the host is cold, whatever was at its address before.
 //! - L3. When a virtual thread frees a block of up to 8 KiB, the block goes on the list that the
 //!   thread's CPU has for this size, unless the list is full. The CPU's next allocation of the same
-//!   size reuses the block, and finds in the caches whatever is still there, as with the per-CPU
-//!   caches of a real allocator.
+//!   size reuses the block, and finds in the caches the lines that are still there, as with the
+//!   per-CPU caches of a real allocator.
 //!
 //! Allocation itself costs no virtual time.
 //!
@@ -49,8 +49,8 @@ fn whole_lines(layout: Layout) -> Option<Layout> {
     Layout::from_size_align(size, layout.align().max(LINE)).ok()
 }
 
-/// Returns the index of the list for such blocks: their number of lines. `None` if no list has
-/// them.
+/// Returns the index of the list for blocks of this layout, which is their number of lines. Returns
+/// `None` if no list has such blocks.
 fn list_of(layout: Layout) -> Option<usize> {
     (layout.align() == LINE && layout.size() <= KEPT_MAX).then_some(layout.size() / LINE)
 }

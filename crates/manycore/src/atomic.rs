@@ -23,7 +23,7 @@ fn access<R>(kind: Kind, address: usize, op: impl FnOnce() -> (R, bool)) -> R {
     world.arrive_to_touch(at, address);
     let (line, comes) = world.state.borrow_mut().touch(kind, address);
     if comes {
-        // Until the line has arrived, the core that has it may still use it.
+        // Before the line arrives, the core that still has it may use it.
         world.arrive_to_touch(at, address);
     }
     let mut state = world.state.borrow_mut();
@@ -245,7 +245,8 @@ impl<T> Default for AtomicPtr<T> {
     }
 }
 
-/// A fence. Inside a machine the order is total anyway; a sequentially consistent fence costs time.
+/// A fence. Inside a machine the order is total anyway, but a sequentially consistent fence costs
+/// time.
 #[inline]
 #[track_caller]
 pub fn fence(order: Ordering) {
@@ -261,7 +262,7 @@ pub fn fence(order: Ordering) {
 }
 
 /// Requests the cache line at an address, for reading or for `writes`, without waiting for it. In
-/// random order, where times mean nothing, it is no event.
+/// random order, where times mean nothing, it does nothing.
 #[inline]
 #[track_caller]
 pub fn prefetch(address: usize, writes: bool) {
@@ -277,9 +278,9 @@ pub fn prefetch(address: usize, writes: bool) {
 }
 
 /// Executes one round of a spin. Inside a machine, suspends the CPU until a value changes in one of
-/// the lines that this thread has read since its last hint. If a value in one of these lines has
-/// changed already, or if there is no such line, or if there are too many, the hint costs one pause
-/// instead.
+/// the lines that this thread has read since its previous hint. If a value in one of these lines
+/// has changed already, or if the thread has read no line or too many, it isn't suspended, and the
+/// hint costs one pause.
 #[inline]
 #[track_caller]
 pub fn spin_hint() {

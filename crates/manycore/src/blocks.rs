@@ -48,8 +48,9 @@ pub(crate) struct Block {
     /// Incremented with every write of more than a few lines. Such a write invalidates the states
     /// of single lines.
     pub(crate) filled: u32,
-    /// The core that made the last such write; its caches have the lines. `NOBODY` if memory has
-    /// the lines: for example, a device wrote them, or a core wrote them past its caches.
+    /// The core that made the last write counted in `filled`; its caches have the lines. `NOBODY`
+    /// if memory has the lines: for example, because a device wrote them, or a core bypassed its
+    /// caches.
     pub(crate) filled_by: u16,
     /// The core that wrote the block last. Its caches have the bytes, unless they evicted the
     /// block.
@@ -167,8 +168,8 @@ impl Blocks {
         }
     }
 
-    /// Records that no cache holds the block any more: a core or a device has written it without
-    /// going through caches, or its number stands for other memory now.
+    /// Records that no cache holds the block any more: a core or a device has written the block
+    /// without going through caches, or the block's number stands for other memory now.
     pub(crate) fn lose(&mut self, id: BlockId) {
         let block = &mut self.blocks[id as usize];
         block.version = block.version.wrapping_add(1);
@@ -183,8 +184,8 @@ impl Blocks {
         block.filled_by = core;
     }
 
-    /// Puts the block into a core's caches. A block evicted from the larger one goes to the
-    /// socket's cache.
+    /// Puts the block into a core's caches. A block that is evicted from the core's larger cache
+    /// goes to the socket's cache.
     fn bring(&mut self, id: BlockId, core: u16, socket: u16) {
         let version = self.blocks[id as usize].version;
         self.first[usize::from(core)].put(id, version);
@@ -195,7 +196,7 @@ impl Blocks {
         }
     }
 
-    /// Forgets the state of a range of addresses, because it is new memory from now on.
+    /// Forgets the state of a range of addresses, because the range is new memory from now on.
     pub(crate) fn forget(&mut self, address: usize, bytes: usize) {
         for number in address / BLOCK..=(address + bytes.max(1) - 1) / BLOCK {
             if let Some(&id) = self.names.get(&(number as u64)) {

@@ -1,10 +1,10 @@
 //! Bytes that threads share, and that are copied rather than accessed as atomics.
 //!
 //! A copy of a few lines is charged as accesses to those lines. A larger copy is charged as named
-//! work: the core moves the bytes at the rate of the cache that holds them, or of memory. All cores
-//! of a socket share the bus to memory (see [the page on the model](crate::model)). Each call
-//! charges one side of a copy, the shared bytes. The other side, a buffer, is assumed to be private
-//! and in the first-level cache, and costs nothing.
+//! work: the core moves the bytes at the rate of the cache or memory that holds them. All cores of
+//! a socket share the bus to memory (see [the page on the model](crate::model)). Each call charges
+//! one side of a copy, the shared bytes. The other side, a buffer, is assumed to be private and in
+//! the first-level cache, and costs nothing.
 //!
 //! Inside a machine, the range is moved in parts, from the lowest address to the highest. A part
 //! has up to 4 KiB, or up to 512 bytes if the machine runs its threads in random order. For each
@@ -171,8 +171,8 @@ impl State {
         self.move_at(how, place, len as u64, [socket, from]);
     }
 
-    /// Returns whether a move writes bytes that another CPU touched last, and whether it has to
-    /// invalidate other copies for that.
+    /// Returns whether a move writes bytes that another CPU touched last, and whether this write
+    /// has to invalidate copies in other caches.
     fn taken_from_others(&mut self, how: Move, block: BlockId, place: Place) -> (bool, bool) {
         let this = self.cpu as u16;
         let last = self.blocks.block(block).last;

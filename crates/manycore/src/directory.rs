@@ -6,9 +6,9 @@
 //! addresses are only looked up in the table, one by one. The table is never iterated over, because
 //! its order depends on the addresses.
 //!
-//! Caches belong to cores, so the directory tracks copies per core; the two hardware threads of a
-//! core share them. A core loses a line to another core's write, or because its cache is full (see
-//! [`line_caches`](crate::line_caches)).
+//! Caches belong to cores, so the directory tracks copies per core. The two hardware threads of a
+//! core share the core's copies. A core loses a line to another core's write, or because its cache
+//! is full (see [`line_caches`](crate::line_caches)).
 //!
 //! | state | `holders` | `modified` |
 //! |---|---|---|
@@ -82,10 +82,10 @@ pub(crate) struct Line {
     pub(crate) holders: CoreSet,
     /// The end of the transfer in progress.
     pub(crate) busy: Ticks,
-    /// Until this time, the cores that had the line before can still use it, because the request is
-    /// still on its way.
+    /// Until this time, the cores in `before` can still use the line, because the request hasn't
+    /// reached them.
     pub(crate) leaves: Ticks,
-    /// The cores that had the line before.
+    /// The cores that had the line before the transfer in progress.
     pub(crate) before: CoreSet,
     /// When it was last used.
     pub(crate) used: Ticks,
@@ -258,8 +258,8 @@ impl Directory {
         self.waiters.remove(&id).unwrap_or_default()
     }
 
-    /// Forgets the states of the lines in a range of addresses, because it is new memory from now
-    /// on.
+    /// Forgets the states of the lines in a range of addresses, because the range is new memory
+    /// from now on.
     pub(crate) fn forget(&mut self, address: usize, bytes: usize) {
         let first = (address as u64) >> 6;
         let last = (address as u64 + bytes.max(1) as u64 - 1) >> 6;

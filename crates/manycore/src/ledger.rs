@@ -128,7 +128,8 @@ pub(crate) struct Ledger {
     pub(crate) operations: u64,
     /// Operations in a second, of all tasks whose windows have ended.
     pub(crate) rate: f64,
-    /// The number of these windows, and the sum of the shares of memory's bandwidth used in them.
+    /// The number of these windows. `memory` adds up the fraction of the memory bandwidth that was
+    /// used in each window.
     pub(crate) windows: u32,
     pub(crate) memory: f64,
     /// The times of the operations.

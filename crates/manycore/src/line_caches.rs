@@ -1,15 +1,15 @@
 //! Which lines fit into the caches: each core's larger cache, and the cache that a socket's cores
 //! share.
 //!
-//! A line that a core accesses enters the core's cache. A line that is evicted there, and that no
-//! other core has, goes to the socket's cache, and from there to memory. Each cache has sets of
+//! A line that a core accesses enters the core's cache. If that cache evicts a line that no other
+//! core has, the line goes to the socket's cache, and from there to memory. Each cache has sets of
 //! [`WAYS`] lines, and a set evicts its least recently used line. The set of a line follows from
 //! the line's name, so figures don't depend on addresses.
 //!
-//! These caches don't record which core may write a line; the directory does. An entry may be
-//! stale, because another core took the line away. Unlike an invalid line in a real cache, a stale
-//! entry takes up room until it is evicted. So a cache of contended lines has a little less room
-//! than a real one.
+//! These caches don't record which core may write a line; the directory does. An entry is stale if
+//! another core has taken the line away. Unlike an invalid line in a real cache, a stale entry
+//! takes up room until it is evicted. So a cache of contended lines has a little less room than a
+//! real one.
 //!
 //! Shared bytes that move as blocks are in caches of their own, in [`blocks`](crate::blocks).
 

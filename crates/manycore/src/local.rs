@@ -23,7 +23,7 @@ pub struct LocalKey<T: 'static> {
     _address: u8,
 }
 
-/// The error when the thread is ending and its values are being dropped.
+/// The error if the thread is ending and its values are being dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the thread's own values are gone")]
 pub struct AccessError;

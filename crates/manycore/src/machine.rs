@@ -143,9 +143,9 @@ impl Machine {
         self
     }
 
-    /// Returns the same machine with tasks assigned to the sockets round robin, as an operating
-    /// system spreads a few tasks. Each task gets a core of its own while free cores are left.
-    /// Without this, task N runs on CPU N, so a few tasks all run in the first socket.
+    /// Returns the same machine with tasks assigned to the sockets round robin. An operating system
+    /// spreads a few tasks in this way, too. Each task gets a core of its own while free cores are
+    /// left. Without this, task N runs on CPU N, so a few tasks all run in the first socket.
     #[must_use]
     pub fn spread(mut self) -> Self {
         self.setup.spread = true;
@@ -236,8 +236,8 @@ impl Machine {
         Ok(Run { value, report })
     }
 
-    /// Runs `tasks` threads, and measures from their start to the end of the last. Task i runs on
-    /// CPU i modulo the number of CPUs, unless the machine [spreads](Self::spread) its tasks.
+    /// Runs `tasks` threads, and measures from their start until the last of them ends. Task i runs
+    /// on CPU i modulo the number of CPUs, unless the machine [spreads](Self::spread) its tasks.
     ///
     /// # Errors
     /// Same as for [`run`](Self::run).
@@ -307,7 +307,7 @@ impl Machine {
     /// Repeats `operation` on `tasks` threads for a [`Window`] (a time, or a number of operations),
     /// and counts the operations. The argument of `operation` is the number of the task. Each task
     /// first executes one operation that isn't counted, to warm up. The throughput is the sum of
-    /// the tasks' rates, each over the task's own window.
+    /// the tasks' rates. Each rate is measured over the task's own window.
     ///
     /// # Errors
     /// Same as for [`run`](Self::run).

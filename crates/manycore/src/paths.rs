@@ -17,8 +17,8 @@ impl Paths {
         Self { buses: vec![0; sockets], reserved: 0, links: vec![0; sockets] }
     }
 
-    /// Reserves the memory bus of a socket for `time`, from `now` on at the earliest. Returns when
-    /// the reserved time begins.
+    /// Reserves the memory bus of a socket for `time`, from `now` on at the earliest. Returns the
+    /// start of the reservation.
     pub(crate) fn bus(&mut self, socket: u16, now: Ticks, time: Ticks) -> Ticks {
         let free = &mut self.buses[usize::from(socket)];
         let start = now.max(*free);
@@ -28,10 +28,10 @@ impl Paths {
     }
 
     /// Reserves the links of two sockets for `time`, for a message that is ready at `ready`.
-    /// Returns when the message is sent. The reservation begins as soon as the links are free after
-    /// `now` or `ready`, whichever is earlier, even if the message isn't ready then. Each link
-    /// serves its messages in order: if it were reserved from `ready` on, it would carry no other
-    /// message until `ready`.
+    /// Returns the time at which the message is sent. The reservation begins as soon as the links
+    /// are free after `now` or `ready`, whichever is earlier. So it may begin before the message is
+    /// ready. Each link serves its messages in order: if it were reserved from `ready` on, it would
+    /// carry no other message until `ready`.
     pub(crate) fn link(&mut self, sockets: [u16; 2], now: Ticks, ready: Ticks, time: Ticks) -> Ticks {
         let first = ready.min(now);
         let start = sockets.iter().fold(first, |start, &socket| start.max(self.links[usize::from(socket)]));

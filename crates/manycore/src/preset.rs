@@ -8,14 +8,14 @@
 //!
 //! The presets were last changed on 27 November 2026.
 //!
-//! `transfer_overlap`, 0.5 for all presets, is an estimate that was chosen after one machine had
-//! been measured (0.5 to 0.65, an AMD EPYC).
+//! `transfer_overlap` is 0.5 for all presets. This estimate was chosen after one machine had been
+//! measured (0.5 to 0.65, an AMD EPYC).
 //!
-//! `transfer_hold` determines how much throughput cores lose that contend for a line. It has been
-//! measured only with two CPUs. For some time it was 0 in all presets, a value that was chosen for
-//! its result: with 0 the model reproduced the published results on the Altix, and with 0.5 it
+//! `transfer_hold` determines how much throughput cores lose when they contend for a line. It has
+//! been measured only with two CPUs. For some time it was 0 in all presets. That value was chosen
+//! for its result: with 0 the model reproduced the published results on the Altix, and with 0.5 it
 //! didn't. Now the presets, and [`Costs::default`], have a measured value. A claim about Pagefold
-//! should hold if `transfer_hold` is 0, 0.25 or 0.5.
+//! should hold with each of 0, 0.25 and 0.5.
 //!
 //! `window` was added when measurements on the EPYC showed that the model lacked it. Its values
 //! come from the sizes of reorder buffers, not from results.

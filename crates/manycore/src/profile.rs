@@ -71,7 +71,7 @@ pub(crate) fn window_begins() -> Ticks {
 }
 
 /// Records the number of operations that a task executed in its window of `time`. `before` is what
-/// [`window_begins`] returned at its beginning.
+/// [`window_begins`] returned when the window began.
 pub(crate) fn window_ended(operations: f64, time: Duration, before: Ticks) {
     if let Some(world) = world::current() {
         let mut state = world.state.borrow_mut();

@@ -32,7 +32,7 @@ pub struct Report {
     pub operations_per_s: f64,
     /// How long operations took, if each task was measured in a window.
     pub latency: Option<Latency>,
-    /// How much of the bandwidth of the sockets' memory was used, in percent: the mean over the
+    /// The part of the sockets' memory bandwidth that was used, in percent: the mean over the
     /// tasks' windows. `None` unless each task was measured in a window.
     pub memory: Option<f64>,
     /// Events that the machine executed: accesses, hints, work.
@@ -113,8 +113,8 @@ pub struct LockShare {
     pub kind: String,
     /// Percentages of all CPU time.
     pub shares: Shares,
-    /// Time that threads were parked for it, as percentage of all CPU time. Their CPUs were free
-    /// meanwhile.
+    /// The time for which threads were parked for it, as percentage of all CPU time. Meanwhile
+    /// their CPUs could run other threads.
     pub parked: f64,
     /// Times it was taken.
     pub taken: u64,

@@ -96,15 +96,15 @@ pub(crate) struct State {
     pub(crate) events: u64,
     /// Threads that wait to start together, and the delay of each.
     pub(crate) gate: Vec<(TaskId, Ticks)>,
-    /// How many of the threads that started together have stopped, the thread that waits until all
-    /// have, and the report at that moment.
+    /// How many of the threads that started together have stopped. `stop_waiter` is the thread that
+    /// waits until all have stopped, and `report` is made at that moment.
     pub(crate) stopped: usize,
     pub(crate) stop_waiter: Option<TaskId>,
     pub(crate) report: Option<Report>,
     /// When counting began.
     pub(crate) origin: Ticks,
-    /// In random order: the time, which all CPUs share, and the event at which priorities change
-    /// next.
+    /// In random order: the time, which all CPUs share. `change_at` is the number of the event at
+    /// which a priority changes next.
     now: Ticks,
     change_at: u64,
     change_every: u64,

@@ -150,7 +150,7 @@ impl Task {
     }
 }
 
-/// The most lines that a CPU holds at the same time although others have requested them.
+/// The most lines that a CPU keeps at the same time while other CPUs wait for them.
 const KEPT: usize = 4;
 
 /// A line that came to a CPU. The CPU keeps the line until the next core's request can have reached
@@ -163,8 +163,8 @@ pub(crate) struct Kept {
     writes: bool,
 }
 
-/// The most lines that a CPU fetches at a time; it ignores further prefetches. Intel's and AMD's
-/// first caches have 10 to 16 buffers for that.
+/// The most prefetches that a CPU has under way; it ignores further ones. Intel's and AMD's
+/// first-level caches have 10 to 16 buffers for prefetched lines.
 const FETCHES: usize = 10;
 
 /// A line that a CPU has requested by a prefetch.
@@ -191,17 +191,17 @@ pub(crate) struct Cpu {
     pub(crate) spinning: bool,
     /// When the line of its last store arrives: a read-modify-write or a fence waits for that.
     pub(crate) stored: Ticks,
-    /// Work since its last wait, or since the last unforeseen event; at most as much as its reorder
-    /// buffer holds.
+    /// The time of the CPU's work since its last wait or unforeseen event; at most as much as its
+    /// reorder buffer holds.
     pub(crate) worked: Ticks,
-    /// The total time of the waits before that work, as far as the following accesses were in the
-    /// reorder buffer during these waits.
+    /// The total time of recent waits before that work: those during which the following accesses
+    /// were already in the reorder buffer.
     pub(crate) waited: Ticks,
     /// Lines that came to this CPU recently.
     pub(crate) kept: [Kept; KEPT],
     /// Lines that it has requested by prefetches.
     fetches: [Fetch; FETCHES],
-    /// When the last of them arrives.
+    /// When the last prefetched line arrives.
     fetched: Ticks,
     /// The address that its thread touches when it runs again, if that is known; else any.
     pub(crate) touches: usize,
@@ -287,8 +287,8 @@ impl Cpu {
         kept.is_some_and(|kept| self.clock < kept.until && (kept.writes || !writes))
     }
 
-    /// Returns whether this CPU slows its sibling down. A spinning CPU doesn't, because it is in
-    /// PAUSE most of the time, which leaves the core to the sibling.
+    /// Returns whether this CPU slows its sibling down. A spinning CPU doesn't: it executes PAUSE
+    /// most of the time, and PAUSE leaves the core to the sibling.
     #[inline]
     pub(crate) fn is_busy(&self) -> bool {
         self.task.is_some() && !self.spinning

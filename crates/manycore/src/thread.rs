@@ -148,8 +148,8 @@ fn join_task(world: &World, task: TaskId) {
     }
 }
 
-/// A scope for threads that may borrow from the thread that started them, since they end before
-/// [`scope`] returns.
+/// A scope for threads that may borrow from the thread that started them. They may do so because
+/// they end before [`scope`] returns.
 pub struct Scope<'scope, 'env: 'scope> {
     tasks: RefCell<Vec<TaskId>>,
     scope: PhantomData<&'scope mut &'scope ()>,
@@ -256,8 +256,8 @@ fn park_until(timeout: Option<Duration>) {
 }
 
 /// Yields this CPU to the next thread in the CPU's queue. If the queue is empty, this works like a
-/// [spin hint](crate::spin_hint), but costs as much as a system call. As with a spin hint, the
-/// thread may then be suspended until a value that it has read changes: a thread that yields in a
+/// [spin hint](crate::spin_hint), but costs as much as a system call. Like a spin hint, it may then
+/// suspend the thread until a value that the thread has read changes: a thread that yields in a
 /// loop is assumed to wait for such a change.
 #[track_caller]
 pub fn yield_now() {
@@ -283,8 +283,8 @@ pub fn yield_now() {
 }
 
 /// Lets the CPU's next thread run, like [`yield_now`]. If no thread waits for the CPU, this thread
-/// pays for the call and continues. Unlike `yield_now`, this function never suspends it until a
-/// value changes.
+/// pays for the call and continues. Unlike `yield_now`, this function never suspends the thread
+/// until a value changes.
 #[track_caller]
 pub(crate) fn give_up_cpu(world: &World) {
     if std::thread::panicking() {

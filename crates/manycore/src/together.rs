@@ -6,7 +6,7 @@ use crate::ticks::NS;
 use crate::world;
 
 /// Waits until `count` threads have called this function. Then all continue at one moment, each
-/// delayed by its `offset_ns`, and earlier counts are discarded.
+/// delayed by its `offset_ns`. Whatever was counted before is discarded.
 #[track_caller]
 pub(crate) fn start(count: usize, offset_ns: u64) {
     let world = world::expect("starting virtual threads");
@@ -17,7 +17,7 @@ pub(crate) fn start(count: usize, offset_ns: u64) {
     if state.gate.len() < count {
         state.block(Doing::Parked, None);
     } else {
-        // All CPUs have completed their context switches by then.
+        // All CPUs complete their context switches before `start`.
         let start = state.end() + 100_000 * NS;
         for (task, offset) in std::mem::take(&mut state.gate) {
             match task == me {

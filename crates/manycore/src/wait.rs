@@ -1,4 +1,4 @@
-//! Waiting and waking: spins, queues at an address (what a futex is to locks), parking, joining,
+//! Waiting and waking: spins, queues at an address (like those of futexes), parking, joining,
 //! sleeping.
 
 use crate::ledger::Spent;
@@ -7,11 +7,12 @@ use crate::task::{Doing, TaskId};
 use crate::ticks::{NS, Ticks};
 use std::cmp::Reverse;
 
-/// A spin that also reads the clock looks again after this time, if nothing changes.
+/// If a spinning thread also reads the clock, its spin hint returns after this time even if no line
+/// has changed.
 const CLOCK_POLL: Ticks = 1_000 * NS;
 
-/// On a machine without contention, this many accesses are free after a spin: the thread has
-/// already paid for a check of the value, before the wait.
+/// On a machine without contention, this many accesses are free after a spin: they check the value
+/// again, and the thread has already paid for a check before the wait.
 const LOOK_EVENTS: u8 = 1;
 
 impl State {

@@ -2,9 +2,9 @@
 //!
 //! The machine runs on a host thread of its own, with one coroutine per virtual thread.
 //! [`World::drive`] runs a virtual thread, and with it the user's code, by calling
-//! `Coroutine::resume`. The user's code calls the crate's functions. These get the world of this
-//! host thread from [`current`]. To let another virtual thread run, they return control to `drive`
-//! by calling [`World::suspend`].
+//! `Coroutine::resume`. The user's code calls the crate's functions, which get the world of this
+//! host thread from [`current`]. To let another virtual thread run, a function returns control to
+//! `drive` by calling [`World::suspend`].
 //!
 //! - W1. The pointer in `RUNNING` is set exactly while a call of [`World::drive`] is on the host
 //!   thread's stack. That call borrows the world. So the world is alive whenever the pointer is
@@ -126,7 +126,7 @@ impl World {
     }
 
     /// Frees a finished thread's stack. A later stack may get the same addresses, so the lines and
-    /// blocks there count as new memory from now on.
+    /// blocks at these addresses count as new memory from now on.
     fn retire(&self, fiber: Fiber) {
         use corosensei::stack::Stack;
         let stack = fiber.into_stack();
@@ -156,8 +156,8 @@ impl World {
         self.arrive_after(at, |_| ());
     }
 
-    /// Begins an event like [`arrive`](Self::arrive). The event touches the line at an address: if
-    /// the thread must wait for its turn, the host prefetches meanwhile what the access will need.
+    /// Begins an event like [`arrive`](Self::arrive). The event touches the line at an address. If
+    /// the thread must wait for its turn, the host meanwhile prefetches what the access will need.
     #[inline]
     pub(crate) fn arrive_to_touch(&self, at: At, address: usize) {
         self.arrive_after(at, |state| state.will_touch(address));

@@ -1,4 +1,4 @@
-//! Pages as futures under tokio: a thousand tasks on two threads, each of which waits for pages of
+//! Pages as futures under tokio: a thousand tasks run on two threads. Each task waits for pages of
 //! a file on the disk.
 //!
 //! Pagefold has no runtime of its own, and works with any executor.

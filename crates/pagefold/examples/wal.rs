@@ -24,8 +24,8 @@ const ACCOUNTS: u64 = 50;
 const RECORD: usize = 6;
 const CHECKPOINT_EVERY: u64 = 20;
 
-/// A page has one account: the number of the last record that changed it, and the balance. Both
-/// words are in one sector, so a power cut keeps both or loses both.
+/// A page holds one account: the number of the last record that changed the account, and the
+/// balance. Both words are in one sector, so a power cut keeps both or loses both.
 const LAST_RECORD: usize = 0;
 const BALANCE: usize = 1;
 
@@ -122,7 +122,7 @@ impl Bank {
 }
 
 /// Makes transfers, and cuts the power. Checks that the last transfer is there, and that no money
-/// was lost or made.
+/// was lost or created.
 fn crash(seed: u64) -> Result<(), Error> {
     let disk = SimulatedDisk::default();
     let start = || Pagefold::builder().memory("1MiB").backend(disk.clone()).build();

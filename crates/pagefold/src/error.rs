@@ -103,8 +103,8 @@ pub enum Error {
     },
     /// Nothing in the group can be evicted: all of its pages are pinned, being loaded, or have no
     /// slot in swap. Unpin some pages, or raise the limit. If the budget is full, raising the limit
-    /// may not help: this group can't get pages from groups that use a smaller share of their limit
-    /// than this group uses of its own.
+    /// may not help: a group can't take pages from groups that use a smaller share of their limits
+    /// than it does.
     #[error(
         "group `{group}` has reached its limit of {max}, or its part of a full budget, and nothing in it can be \
          reclaimed: {charged} are pinned, being loaded, or have no place in swap"

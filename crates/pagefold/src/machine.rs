@@ -90,9 +90,9 @@ struct Mount {
     point: PathBuf,
 }
 
-/// Returns the files that may hold a memory limit: those of this process's cgroup, and of the
-/// cgroup's ancestors that are visible. The paths are relative to the root directory. `cgroup` and
-/// `mountinfo` are the contents of `/proc/self/cgroup` and `/proc/self/mountinfo`.
+/// Returns the files that may hold a memory limit: the limit files of this process's cgroup and of
+/// its visible ancestors. The paths are relative to the root directory. `cgroup` and `mountinfo`
+/// are the contents of `/proc/self/cgroup` and `/proc/self/mountinfo`.
 fn limit_files(cgroup: &[u8], mountinfo: &[u8]) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for line in lines(cgroup) {

@@ -1,13 +1,13 @@
 //! A table of values by small numbers, into which many threads insert at once.
 //!
 //! A lookup or a removal takes constant time, and so does an insertion on average. Only a removal
-//! needs exclusive access. So evictions, which look up files and groups, go on while a file is
-//! opened or a group is created, which inserts a value.
+//! needs exclusive access. Opening a file or creating a group inserts a value. Meanwhile evictions,
+//! which look up files and groups, go on.
 //!
 //! The table grows by parts, each twice as long as the part before, and never moves a value. The
 //! thread that inserts the first value of a part initializes the part, which takes a few
 //! milliseconds for a million values. Lookups go on meanwhile. But a removal has to wait for this
-//! insertion, and lookups that begin after the removal wait behind it.
+//! insertion, and lookups that begin after the removal wait for the removal.
 //!
 //! A number belongs to a value until the last reference to the value is gone, even if the value was
 //! removed from the table before. So while a thread holds a value, the value's number means this
@@ -55,7 +55,7 @@ struct Unused<T> {
 }
 
 impl<T> Unused<T> {
-    /// Looks at a few removed values, and frees the numbers of those that are gone.
+    /// Looks at a few removed values, and frees the numbers of values whose last reference is gone.
     fn free_some(&mut self) {
         for _ in 0..LOOKS.min(self.leaving.len()) {
             let Some((number, value)) = self.leaving.pop_front() else { return };
@@ -164,8 +164,8 @@ mod tests {
     }
 
     /// Regression: a value was removed, and the next value got its number, while another thread
-    /// still used the removed one. A thread that walked a list of a removed group took the pages of
-    /// the next group for the first group's.
+    /// still used the removed one. A thread that walked a list of a removed group mistook the pages
+    /// of the next group for pages of the removed group.
     #[test]
     fn a_number_is_reused_only_after_the_last_reference_to_its_value_is_gone() {
         let mut table = Numbered::default();

@@ -6,8 +6,8 @@ use sync::time::{Duration, Instant};
 /// The timeout for events that must happen: much longer than they take on the busiest machine.
 pub(crate) const WATCHDOG: Duration = Duration::from_secs(120);
 
-/// Calls `look` until it returns something, and returns that. Fails with `what`, the description of
-/// what is wrong, if this takes too long.
+/// Calls `look` until it returns `Some`, and returns the value. If that takes too long, panics with
+/// `what`, which describes what is wrong.
 pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {

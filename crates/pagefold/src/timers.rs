@@ -1,8 +1,8 @@
 //! Timers for tasks. One thread wakes all tasks. It exists only while tasks wait, and for a second
 //! after that.
 //!
-//! - TIMER-1. A task's waker is in the table from when its timer is created until the timer is
-//!   dropped, or until the timer's time comes and the thread removes the waker. The table changes
+//! - TIMER-1. A task's waker is added to the table when its timer is created. The waker is removed
+//!   when the timer is dropped, or by the thread when the timer's time comes. The table changes
 //!   only under the lock. Wakers are called and dropped without the lock, because they may run any
 //!   code.
 //! - TIMER-2. The thread never sleeps past the earliest time in the table: inserting an earlier
@@ -37,8 +37,7 @@ pub(crate) fn was_stopped(asked: Duration, began: Instant) -> bool {
 }
 
 /// Returns how much of a wait that began at `began` counts as waiting for a device: nothing, if the
-/// process was stopped or got no CPU; otherwise all of it. `asked` is how long the wait was to last
-/// at most.
+/// process was stopped or got no CPU; otherwise all of it. `asked` is the timeout of the wait.
 pub(crate) fn counted_wait(asked: Option<Duration>, began: Instant) -> Duration {
     let waited = began.elapsed();
     if asked.is_some_and(|asked| was_stopped(asked, began)) { Duration::ZERO } else { waited }
@@ -244,8 +243,8 @@ mod tests {
         assert!(!timers.0.table.lock().has_thread);
     }
 
-    /// The thread sleeps until the earliest time. Regression: a task that came later, with an
-    /// earlier time, was woken only with the other task.
+    /// The thread sleeps until the earliest time. Regression: a task that was added later, but with
+    /// an earlier time, was woken only together with the first task.
     #[test]
     fn each_task_is_woken_once_and_an_earlier_one_isnt_overlooked() {
         let (timers, count) = (Timers::default(), std::sync::Arc::new(Count(AtomicUsize::new(0))));

@@ -1,9 +1,9 @@
 //! ARC: N. Megiddo and D. S. Modha, *ARC: A Self-Tuning, Low Overhead Replacement Cache*, FAST
 //! 2003.
 //!
-//! The cache has two lists: of pages that were used once lately, and of pages that were used more
-//! often. Each list has a *ghost*, which remembers the pages that were evicted from it last. If a
-//! page in a ghost is missed, the ghost's list gets a larger share of the cache.
+//! The cache has two lists: one of pages that were used once lately, and one of pages that were
+//! used more often. Each list has a *ghost*, which records the pages that were evicted last from
+//! the list. If a missed page is in a ghost, the ghost's list gets a larger share of the cache.
 
 use crate::lists::Lists;
 use crate::replacement::Replacement;

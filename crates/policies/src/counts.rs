@@ -1,7 +1,7 @@
 //! Estimates how often each page was used lately, in little memory: a counting Bloom filter with
 //! minimal increment. After a fixed number of uses, all counters are halved, so that old uses count
-//! less. The number of uses is halved, too, and counting goes on from there. The method comes from
-//! the paper on [W-TinyLFU](crate::w_tiny_lfu).
+//! less. The number of uses is halved, too, and counting continues from the halved number. The
+//! method comes from the paper on [W-TinyLFU](crate::w_tiny_lfu).
 
 /// Counters for each page of the cache.
 const COUNTERS_A_PAGE: usize = 16;
@@ -34,8 +34,8 @@ impl Counts {
         if count < COUNT_MAX {
             for place in places {
                 let counter = &mut self.counters[place];
-                // A larger counter belongs to other pages, too, and isn't raised. Two of the places
-                // may be the same one.
+                // A counter that is larger already stands for other pages, too, and isn't raised.
+                // Two of the places may be equal.
                 *counter = (*counter).max(count + 1);
             }
         }

@@ -34,14 +34,15 @@ pub enum Policy {
     Arc,
     /// A small queue in front of a large one (Yang et al., 2023).
     S3Fifo,
-    /// A small LRU cache, and a large one that takes pages only in exchange for pages that are used
-    /// less often (Einziger, Friedman and Manes, 2017).
+    /// A small LRU cache in front of a large cache. Once the large cache is full, a page enters it
+    /// only in exchange for a page that is used less often (Einziger, Friedman and Manes, 2017).
     WTinyLfu,
     /// Pages are ranked by the number of other pages between their last two accesses (Jiang and
     /// Zhang, 2002).
     Lirs,
-    /// Evicts the page whose next use is farthest in the future, or that isn't used again (Belady,
-    /// 1966). No policy that takes in every missed page has fewer misses.
+    /// Evicts a page that isn't used again or, if there is none, the page whose next use is
+    /// farthest in the future (Belady, 1966). No policy that loads every missed page into the cache
+    /// has fewer misses.
     Opt,
 }
 

@@ -3,10 +3,10 @@
 //!
 //! A page's *inter-reference recency* (IRR) is the number of other pages between its last two
 //! accesses. Pages with a low IRR (LIR pages) have 99 % of the cache. The other pages in the cache
-//! are HIR pages; they are in a queue of 1 % of the cache, and are evicted from its end. The
-//! *stack* has pages in the order of their last access, and ends with the oldest LIR page. It may
-//! contain HIR pages that have been evicted. If a HIR page is used while it is in the stack, it
-//! becomes a LIR page, and the LIR page at the bottom of the stack becomes a HIR page.
+//! are HIR pages. They are in a queue that has 1 % of the cache, and are evicted from the queue's
+//! end. The *stack* has pages in the order of their last access, and ends with the oldest LIR page.
+//! The stack may contain HIR pages that have been evicted. If a HIR page is used while it is in the
+//! stack, it becomes a LIR page, and the LIR page at the bottom of the stack becomes a HIR page.
 //!
 //! The stack has at most twice as many pages as the cache. When it would have more, the evicted
 //! page that left the cache first is removed from the stack.

@@ -11,7 +11,7 @@ pub(crate) struct Lists<const N: usize> {
 
 #[derive(Clone, Copy, Debug)]
 struct Links {
-    /// The page that was added next, and the page that was added before.
+    /// The page that was added after this one, and the page that was added before it.
     newer: u32,
     older: u32,
     /// The number of the list.

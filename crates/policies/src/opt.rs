@@ -32,9 +32,9 @@ pub(crate) fn misses<E>(
             if held < room {
                 held += 1;
             } else if let Some((_, farthest)) = heap.pop() {
-                // The entry on top has the farthest next use, and is up to date. This is because
-                // each page in the cache has an entry whose next use is still to come, and all such
-                // entries are above those that are out of date.
+                // The entry on top has the farthest next use, and is up to date: each page in the
+                // cache has an entry whose next use is still to come, and all such entries are
+                // above those that are out of date.
                 is_there[farthest as usize] = false;
             }
         }

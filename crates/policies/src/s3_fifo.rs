@@ -3,9 +3,9 @@
 //!
 //! A new page enters a small queue, which has a tenth of the cache. When the page reaches the end
 //! of this queue, it enters the main queue if it was used at least twice meanwhile. Otherwise it is
-//! evicted, and recorded in a *ghost* list. If a page in the ghost list is missed, it enters the
-//! main queue. A page that reaches the end of the main queue and was used meanwhile enters the main
-//! queue again.
+//! evicted, and recorded in a *ghost* list. If a missed page is in the ghost list, it enters the
+//! main queue. When a page reaches the end of the main queue, it enters the main queue again if it
+//! was used meanwhile. Otherwise it is evicted.
 
 use crate::lists::Lists;
 use crate::replacement::Replacement;

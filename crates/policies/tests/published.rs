@@ -36,8 +36,8 @@ fn misses_are_those_of_libcachesim() {
     }
 }
 
-/// The misses of W-TinyLFU depend on hash functions, and libCacheSim counts uses in another way:
-/// there it misses 17.4 %, 52.8 %, 70.6 % and 42.0 %. The misses of OPT don't depend on an
+/// The misses of W-TinyLFU depend on hash functions, and libCacheSim counts uses in another way.
+/// Its W-TinyLFU misses 17.4 %, 52.8 %, 70.6 % and 42.0 %. The misses of OPT are the same in each
 /// implementation.
 #[test]
 fn misses_of_w_tiny_lfu_and_opt() {

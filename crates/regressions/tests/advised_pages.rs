@@ -1,7 +1,7 @@
 //! Advice that pages will be needed soon. In a group with a limit of 16 MiB, [`Advice::WillNeed`]
 //! for a file of 512 MiB read the whole file: each part evicted the part that was read before it,
 //! and also pages that the group was using. The advice must read no more than fits, and must not
-//! evict pages in use. It must also load each page alone whose load with others failed.
+//! evict pages in use. If a load of several pages fails, it must also load each of them alone.
 
 use std::path::Path;
 
@@ -174,8 +174,8 @@ impl BackingFile for BadFirstPage {
     }
 }
 
-/// A page's load failed together with its neighbours' while `advise` waited for the page. `advise`
-/// left the page out, and told nothing of an error. It must load such a page alone.
+/// While `advise` waited for a page, the page's load failed together with that of its neighbours.
+/// `advise` left the page out, and returned no error. It must load such a page alone.
 #[test]
 fn a_page_whose_run_fails_while_advice_waits_for_it_is_loaded_alone() {
     let backend = BadFirstPage::default();

@@ -96,7 +96,7 @@ fn what_is_appended_to_a_dirty_last_page_is_read_and_stays() {
     });
 }
 
-/// As above, but no read notices the new length: Pagefold writes behind the length that it knows.
+/// As above, but no read notices the new length. Pagefold writes past the length that it knows.
 /// That write filled the gap with zeros, although another process had written to it.
 #[test]
 fn a_write_behind_what_was_appended_leaves_it() {
@@ -207,9 +207,9 @@ const GROW: [fn(&File); 3] = [
     |file| file.write_at(&[0; 3_996], 100).unwrap(),
 ];
 
-/// Another process cut the file off within a page, and a read noticed. The page in memory kept the
-/// bytes behind the new end. When the file grew again, these bytes came back: reads returned them,
-/// and write-back wrote them, although the file has zeros there.
+/// Another process truncated the file within a page, and a read noticed. The page in memory kept
+/// the bytes past the new end. When the file grew again, these bytes came back: reads returned
+/// them, and write-back wrote them, although the file has zeros there.
 #[test]
 fn what_another_process_cut_off_does_not_come_back_as_the_file_grows() {
     both_ways(|direct| {
@@ -254,7 +254,7 @@ fn what_another_process_cut_off_of_a_pinned_page_does_not_come_back_either() {
     });
 }
 
-/// Another process cut the file off, and no read noticed. Write-back wrote the dirty pages with
+/// Another process truncated the file, and no read noticed. Write-back wrote the dirty pages with
 /// their old lengths, and so brought back the bytes that had been cut off.
 #[test]
 fn what_another_process_cut_off_is_not_written_back() {
@@ -307,8 +307,9 @@ fn a_write_over_the_end_is_seen_as_a_whole_or_not() {
     });
 }
 
-/// When a write overwrote a part of a page, readahead was told of an access to page 0 instead. It
-/// read nothing ahead of the writer, and read pages at the start of the file that were not wanted.
+/// When a write overwrote a part of a page, readahead was told of an access to page 0 instead of
+/// this page. It read nothing ahead of the writer, and read unwanted pages at the start of the
+/// file.
 #[test]
 fn pages_are_read_ahead_of_a_writer_of_parts() {
     let disk = disk(1, 256 * PAGE as u64);
@@ -385,7 +386,7 @@ impl Stranger {
                 let on_disk = self.world.on_disk().len();
                 self.expected.resize(on_disk.max(len), value);
             }
-            // The stranger cuts the file off. Pagefold notices before the file grows to its old
+            // The stranger truncates the file. Pagefold notices before the file grows to its old
             // length again.
             1 => {
                 self.sync();
@@ -408,7 +409,7 @@ impl Stranger {
                 self.world.file.advise(at..at + PAGE as u64, Advice::DontNeed).unwrap();
                 self.expected[page * PAGE..][..PAGE].fill(value);
             }
-            // Pagefold writes: at the end that it knows, behind it, or before it.
+            // Pagefold writes: at the end that it knows, past it, or before it.
             3 | 4 => {
                 let known = self.world.file.len() as usize;
                 let at = match self.random.below(3) {
@@ -435,7 +436,7 @@ impl Stranger {
     }
 }
 
-/// A stranger appends to the file, cuts it off and overwrites pages, while a Pagefold reads and
+/// A stranger appends to the file, truncates it and overwrites pages, while a Pagefold reads and
 /// writes it. The bytes that either of them has written must stay; bytes that were cut off must not
 /// come back.
 #[test]
@@ -481,7 +482,7 @@ fn an_asynchronous_read_finds_what_was_appended() {
     });
 }
 
-/// Another process cut the file off, and a handle that can only read called `sync`. Each such
+/// Another process truncated the file, and a handle that can only read called `sync`. Each such
 /// `sync` failed, wrote nothing, and recorded an error for all other handles.
 #[test]
 fn a_readers_sync_goes_on_after_a_cut() {

@@ -8,8 +8,7 @@ use sync::random::Random;
 use crate::meanwhile::{meanwhile, meanwhile_in_rounds, touch};
 use crate::support::{disk, eventually, manager, within_limit};
 
-/// A call that lowers a limit waits for pages that other threads have isolated for at least so
-/// long.
+/// A call that lowers a limit waits at least this long for pages that other threads have isolated.
 const LANDING: Duration = Duration::from_millis(100);
 
 /// Reclaim sorted the groups by how full they were, while other threads changed that. The standard
@@ -91,8 +90,8 @@ fn an_unlimited_group_built_while_a_resize_fails_gets_the_whole_budget() {
     });
 }
 
-/// Whether a group had a limit of its own, and the limit itself, were in two words. A resize read
-/// the first word before `set_max` wrote both, and wrote the second word after that: the tenant's
+/// A group kept in two words whether it had a limit of its own, and the limit itself. A resize read
+/// the first word before `set_max` wrote both, and then wrote the second word. So the tenant's
 /// limit of eight pages became the whole budget.
 #[test]
 fn a_limit_being_set_survives_a_resize() {

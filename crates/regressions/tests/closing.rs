@@ -116,8 +116,7 @@ fn returns_from_main() {
     leave_a_file_open();
 }
 
-/// The process exits while a thread holds a guard of a page, and after a forked child has exited,
-/// too.
+/// The process exits after a forked child has exited, and while a thread holds a guard of a page.
 #[test]
 #[ignore = "for a process of its own"]
 fn exits_in_a_thread() {
@@ -154,7 +153,7 @@ fn ends_with_a_full_disk() {
 }
 
 /// A device on which each of the first four syncs waits until all four have begun. The flusher's
-/// thread does one sync at a time, so it couldn't do them.
+/// thread does one sync at a time, so it could never finish these four.
 #[derive(Clone, Default)]
 struct Together(Arc<AtomicU64>);
 

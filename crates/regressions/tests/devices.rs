@@ -23,8 +23,8 @@ fn tenants(backend: impl Backend) -> Tenants {
 }
 
 /// Without io_uring, all requests waited in one queue. A reader that waited for its pages took the
-/// oldest request of the queue and performed it. Here it was a request of another tenant, whose
-/// device didn't answer, so the reader never returned.
+/// oldest request of the queue and performed it. Here the oldest request was another tenant's,
+/// whose device didn't answer, so the reader never returned.
 #[test]
 fn a_reader_does_no_other_tenants_requests() {
     let devices = TwoDevices::new(2, LEN);

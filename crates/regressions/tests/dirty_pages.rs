@@ -59,9 +59,9 @@ impl Drop for Hog {
     }
 }
 
-/// Waits until the group has nearly as many dirty pages as it gets without being stopped; from then
-/// on, each further page takes it half a second. It must be the only group with dirty pages, on a
-/// stalled device.
+/// Waits until the group has nearly as many dirty pages as it may have before its writers are
+/// throttled. From then on, each further page takes half a second. The group must be the only one
+/// with dirty pages, on a stalled device.
 fn settled(mm: &Pagefold, group: &Group) {
     let pages = mm.budget() / PAGE;
     let most = (pages - (pages / 8).max(64)) * 15 / 16;
@@ -108,8 +108,8 @@ fn a_writer_is_held_back_by_its_own_groups_dirty_pages_alone() {
     drop(hog);
 }
 
-/// A group's limit was full of pinned pages, and a neighbour wrote. A `page_at` of the group took
-/// four seconds to fail, and made the neighbour's file be synced 400 times meanwhile.
+/// A group's limit was full of pinned pages, and a neighbour was writing. A `page_at` in the group
+/// took four seconds to fail. Meanwhile it had the neighbour's file synced 400 times.
 #[test]
 fn a_group_full_of_pins_has_no_neighbours_files_written() {
     let devices = Devices::new(1);
@@ -267,9 +267,9 @@ fn an_open_waits_for_no_other_groups_device() {
     drop(hog);
 }
 
-/// After 128 failures a cycle stopped submitting requests. But each failed request was then retried
-/// in up to 32 pieces, one after another: with a device that takes half a minute for each error,
-/// `sync` took hours.
+/// After 128 failed requests, a write-back cycle submitted no more. But each failed request was
+/// then retried in up to 32 pieces, one after another. With a device that takes half a minute for
+/// each error, `sync` took hours.
 #[test]
 fn a_dead_device_is_not_asked_for_each_piece() {
     for run in [1, 64, 256] {
@@ -332,9 +332,9 @@ fn a_range_that_is_synced_does_not_heal_the_file() {
     drop(mm);
 }
 
-/// Another process cut off a file that had a dirty page there. Pagefold adopted the cut, and from
-/// then on took the file for one that can't be written. So the flusher left it alone for a second,
-/// and writers of a group with many dirty pages failed with the error of the cut.
+/// Another process truncated a file, and so cut off a dirty page. Pagefold adopted the new length,
+/// but from then on treated the file as one that can't be written. So the flusher left the file
+/// alone for a second, and writers of a group with many dirty pages failed with `CutOff`.
 #[test]
 fn a_cut_that_is_adopted_keeps_no_writer_from_the_file() {
     const PAGES: u64 = 256;

@@ -293,9 +293,9 @@ fn each_call_to_a_space_answers() {
     let _longest = call_all(SPACE_CALLS);
 }
 
-/// All of a group's hot pages were pinned. Reclaim never looked at its few other pages, because the
-/// policy took them for the share of the list *window*. So the group got no further page, stayed
-/// above a lowered limit, and kept pages after it was dropped.
+/// All of a group's hot pages were pinned. Reclaim never looked at the group's few other pages,
+/// because the policy reserved them for the LRU list *window*. So the group got no further page,
+/// stayed above a lowered limit, and kept pages after it was dropped.
 #[test]
 fn the_last_pages_that_are_not_pinned_give_way() {
     for (limit, free) in [(16, 1), (1000, 8)] {

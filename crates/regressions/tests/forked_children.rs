@@ -96,9 +96,9 @@ fn a_child_can_drop_everything() {
 }
 
 /// A child dropped a Pagefold that it had inherited, which detached a thread of the child's own
-/// Pagefold. The child then couldn't join this thread when it dropped its own Pagefold, and
-/// panicked. The C library reuses the stacks of the parent's threads, and a thread's id is the
-/// address of its stack. Here the child's threads use up all these stacks.
+/// Pagefold. When the child dropped its own Pagefold, it couldn't join this thread, and panicked.
+/// The reason: a thread's id is the address of its stack, and the C library reuses the stacks of
+/// the parent's threads. Here the child's threads use up all these stacks.
 #[test]
 fn a_child_can_drop_what_it_inherited_beside_pagefolds_of_its_own() {
     let (mm, group, file) = used();
@@ -172,10 +172,10 @@ fn a_child_is_refused_by_a_space_before_it_waits_for_a_lock() {
     });
 }
 
-/// A thread that had guards forked. The child dropped them as its function returned or unwound.
+/// A thread forked while it had guards. The child dropped them as its function returned or unwound.
 /// Each drop wrote to the frame's record, which wasn't mapped in the child at that time, so the
-/// child died of `SIGSEGV`. Reading a guard's page did the same. Now the child reads zeros there,
-/// and the drops have no effect.
+/// child died of `SIGSEGV`. It also died when it read a guard's page. Now the child reads zeros
+/// there, and the drops have no effect.
 #[test]
 fn a_child_can_read_and_drop_the_guards_of_its_thread() {
     let mm = manager(64, disk(2, 1 << 20));
@@ -235,8 +235,8 @@ fn exit_beside_statistics(children: u32, in_child: impl Fn() -> bool) {
 }
 
 /// Another thread was reading statistics at the fork, and so held the lock of all threads'
-/// counters. When a child called `exit`, its main thread gave its counters back, which waited for
-/// this lock forever.
+/// counters. When a child called `exit`, its main thread gave its counters back. To do so, it
+/// waited for this lock forever.
 #[test]
 fn a_child_can_exit() {
     exit_beside_statistics(200, || sync::thread::spawn("child's", || ()).unwrap().join().is_ok());
@@ -282,8 +282,8 @@ impl Wake for Forks {
     }
 }
 
-/// A task's waker dropped a file's last handle, and then forked. When the waker had returned in the
-/// child, the child closed the file: it locked what threads of the parent may have held at the
+/// A task's waker dropped a file's last handle, and then forked. When the waker returned in the
+/// child, the child closed the file: it took locks that threads of the parent may have held at the
 /// fork, and started a thread.
 #[test]
 fn a_child_does_not_close_what_a_waker_dropped_before_the_fork() {

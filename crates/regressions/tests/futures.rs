@@ -360,9 +360,9 @@ impl Drop for DropNoted {
     }
 }
 
-/// A task's waker dropped the last handle of a space. The thread that had called the waker, which
-/// may be the one that completes all tenants' loads, tore the space down: it freed all its pages,
-/// waited for those in use, and closed its files.
+/// A task's waker dropped the last handle of a space. The thread that had called the waker tore the
+/// space down: it freed all its pages, waited for those in use, and closed its files. But this
+/// thread may be the one that completes all tenants' loads.
 #[test]
 fn a_space_that_a_waker_drops_is_torn_down_by_another_thread() {
     let backend = NotesDrop::default();

@@ -10,8 +10,8 @@ use crate::support::eventually;
 const PAGE: u64 = 4096;
 
 /// While the budget was being lowered, every call that needed a few KiB of it was blocked, such as
-/// opening a file. It was blocked until the lowering ended, which took long; here because a page
-/// was being loaded by another thread.
+/// opening a file. It stayed blocked until `resize` returned. Here that took long, because another
+/// thread was loading a page.
 #[test]
 fn a_file_can_be_opened_while_the_budget_is_lowered() {
     let gate = Arc::new(Gate::default());
@@ -36,7 +36,7 @@ fn a_file_can_be_opened_while_the_budget_is_lowered() {
     std::thread::scope(|scope| {
         let loader = scope.spawn(|| file.read_at(&mut [0; 8], 1000 * PAGE));
         gate.wait_for_somebody();
-        // `resize` gives up after a while. If this thread gets no CPU until then, its `open` comes
+        // `resize` gives up after a while. If this thread gets no CPU before that, its `open` comes
         // too late, and the round is repeated.
         eventually("a file is only opened when the budget isn't lowered any more", || {
             let lowered = scope.spawn(|| mm.resize("256KiB"));

@@ -32,8 +32,8 @@ fn page_at(file: &File, offset: u64) -> Vec<u8> {
     bytes
 }
 
-/// Calls `test` once for each kind of backend, with a group and the path of a file there. The file
-/// has 4096 bytes, all of them 1.
+/// Calls `test` once for each kind of backend, with a group of this backend and the path of a file
+/// there. The file has 4096 bytes, all of them 1.
 fn in_each_way(test: impl Fn(&Group, &Path)) {
     let disk = SimulatedDisk::default();
     disk.add_bytes("small", vec![1; PAGE as usize]);
@@ -169,8 +169,8 @@ fn a_sparse_file_is_read_all_over() {
     assert_eq!((mm.stats().map_bytes, mm.stats().metadata_bytes), (0, mm.stats().metadata_bytes));
 }
 
-/// Maps a part of a file that lies behind the file's end, and behind its page map. Then the file
-/// grows into this part.
+/// Maps a part of a file that lies past the file's end, and past its page map. Then the file grows
+/// into this part.
 #[test]
 fn a_mapping_reaches_what_a_file_has_grown_to() {
     in_each_way(|group, path| {

@@ -88,7 +88,7 @@ impl Gate {
     }
 
     /// Fails if a thread waited for longer than the watchdog's time, and so passed before the gate
-    /// was opened: then the order of events that the test needs wasn't kept.
+    /// was opened. In this case the events didn't have the order that the test needs.
     pub(crate) fn open(&self) {
         self.open_at_end();
         assert!(!self.gave_up.load(Ordering::SeqCst), "the gate is opened too late, after {WATCHDOG:?}");

@@ -17,9 +17,9 @@ use crate::support::{RealFiles, bytes_on, check, disk, eventually, manager, read
 use crate::watched::Watched;
 
 const PAGE: u64 = 4096;
-/// The `io_timeout`. Each test with a silent device takes at least this long, so it is short. For
-/// this reason a call to a working device may time out, too, if a thread gets no CPU; the tests
-/// repeat such calls with [`again`].
+/// The `io_timeout`. It is short, because each test with a silent device takes at least this long.
+/// So a call to a working device may time out, too, if a thread gets no CPU. The tests repeat such
+/// calls with [`again`].
 const TIME: Duration = Duration::from_millis(100);
 
 fn timed(backend: impl Backend, time: Duration) -> Pagefold {
@@ -207,8 +207,8 @@ fn with_ten_bytes_in_the_last_page() -> (Pagefold, File) {
     (mm, file)
 }
 
-/// `set_len` waited for a pinned page. This wait counted as the device's, so the device counted as
-/// silent, and each miss of every tenant failed.
+/// `set_len` waited for a pinned page. This wait counted as a wait for the device. So the device
+/// counted as silent, and each miss of every tenant failed.
 #[test]
 #[ignore = "timed: cargo xtask prove times"]
 fn timed_a_page_in_use_makes_no_device_silent() {
@@ -299,9 +299,9 @@ fn a_new_length_fails_in_time_and_keeps_no_append() {
     check(0, 0, &on_disk[..(5 * PAGE) as usize]);
 }
 
-/// A worker was still making a file shorter, for a call that had timed out, when the last handle
-/// was dropped. The lock was released at once. So the worker could cut off what another Pagefold
-/// had written under its own lock.
+/// A call to make a file shorter had timed out, but a worker was still executing it when the file's
+/// last handle was dropped. The file's lock was released at once. So the worker could cut off what
+/// another Pagefold had written under its own lock.
 #[test]
 fn a_new_length_that_timed_out_keeps_the_lock() {
     let (devices, _mm, group) = scene();
@@ -317,7 +317,8 @@ fn a_new_length_that_timed_out_keeps_the_lock() {
     assert_eq!(other.len(), Ok(10), "a change comes after that");
 }
 
-/// A write behind the end first makes the file longer, and holds the lock of the file's length.
+/// A write past the end first makes the file longer. Meanwhile it holds the lock of the file's
+/// length.
 #[test]
 fn a_write_that_leaves_a_gap_fails_in_time() {
     let (devices, _mm, group) = scene();

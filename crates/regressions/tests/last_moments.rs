@@ -42,8 +42,8 @@ thread_local! {
 
 fn use_in_last_moments(backend: impl Backend + Clone) {
     // A thread drops its thread locals in reverse order of their creation. So if `before` is false,
-    // Pagefold's own thread locals still exist when `LAST` is dropped; otherwise, they are gone by
-    // then.
+    // `LAST` is dropped while Pagefold's own thread locals still exist. If `before` is true, `LAST`
+    // is dropped after them.
     for before in [false, true] {
         let mm = manager(64, backend.clone());
         let file = mm.group("a").build().unwrap().open_options().write(true).open("f0").unwrap();

@@ -52,16 +52,17 @@ fn two_pagefolds_do_not_write_to_one_file() {
     }
 }
 
-/// A server was killed and restarted at once. It couldn't open its file, which was still in use:
-/// the kernel releases a killed process's lock only when the process's last requests have ended.
+/// A server was killed and restarted at once. It couldn't open its file, because the file was still
+/// locked: the kernel releases a killed process's lock only when the process's last requests have
+/// ended.
 #[test]
 fn an_open_waits_for_a_lock_that_is_about_to_go() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = directory.path().join("file");
     fs::write(&path, [7; 4096]).unwrap();
     let (dying, next) = (manager(64, Posix::default()), manager(64, Posix::default()));
-    // Half of the time that `open` waits for a lock. This thread may get no CPU for longer than
-    // that; then the round is repeated.
+    // Half of the time that `open` waits for a lock. If this thread gets no CPU for longer than
+    // that, the round is repeated.
     const LOCKED_MAX: Duration = Duration::from_secs(1);
     eventually("the lock never goes in time", || {
         let last_handle = open(&dying, &path).unwrap();
@@ -180,8 +181,8 @@ fn options_that_need_write_say_so() {
 }
 
 /// A reader pinned a page, and another Pagefold wrote to the page and synced. Then the reader's
-/// Pagefold got the file's lock. It kept its old copy of the page, because the page was pinned,
-/// changed it, and wrote it back: the other Pagefold's synced bytes were lost.
+/// Pagefold got the file's lock. Because the page was pinned, this Pagefold kept its old copy of
+/// it, changed the copy, and wrote it back. So the other Pagefold's synced bytes were lost.
 #[test]
 fn a_page_that_was_pinned_before_the_lock_does_not_bring_old_bytes_back() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

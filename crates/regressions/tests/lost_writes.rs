@@ -193,9 +193,10 @@ fn all_who_wait_for_a_sync_that_fails_hear_of_it() {
     file.sync().unwrap();
 }
 
-/// A read past the end asks the disk for the file's length. Such a read ran within `set_len`, after
-/// `set_len` had lowered the known length, and before it had cut the file on the disk. The read set
-/// the known length back to the old one, so the file stayed long, with zeros at its end.
+/// A read past the end asks the disk for the file's length. Such a read ran in the middle of
+/// `set_len`, which had lowered the known length, but hadn't truncated the file on the disk yet.
+/// The read set the known length back to the old one, so the file stayed long, with zeros at its
+/// end.
 #[test]
 fn a_read_past_the_end_does_not_undo_a_cut() {
     let disk = disk(1, 10 * 4096);
@@ -222,9 +223,9 @@ fn a_read_past_the_end_does_not_undo_a_cut() {
     assert_same(&bytes_on(&disk, "f0"), &expected, "cut off and grown");
 }
 
-/// `set_len` cut the file on the disk, and then failed because the page with the new end was
-/// pinned. The caller got an error although the file was cut. When the file grew again, the bytes
-/// of the pinned page came back.
+/// `set_len` truncated the file on the disk, and then failed because the page with the new end was
+/// pinned. The caller got an error although the file was shorter. When the file grew again, the
+/// bytes of the pinned page came back.
 #[test]
 fn a_file_is_not_cut_within_a_pinned_page() {
     let disk = disk(1, 10 * 4096);
@@ -264,9 +265,9 @@ fn few_unclean_pages_give_way_to_who_needs_a_frame() {
     file.read_at(&mut [0; 10], 30 * 4096).unwrap();
 }
 
-/// Pagefold asked for the file's length twice, and another process cut the file off in between.
-/// Pagefold then took the file for longer than it was. A write beyond the new end waited forever
-/// for the load of a page that the file no longer had.
+/// Pagefold asked for the file's length twice, and another process truncated the file in between.
+/// Pagefold then took the file for longer than it was. A write past the new end waited forever for
+/// the load of a page that the file no longer had.
 #[test]
 fn a_write_past_the_end_of_a_file_that_somebody_cut_off_ends() {
     let disk = disk(1, 10 * 4096);
@@ -338,7 +339,7 @@ fn pages_that_cannot_be_written_are_in_nobodys_way() {
 }
 
 /// Write-back stopped at the first page that couldn't be written, and began at the file's start
-/// again next time. So the pages behind a bad sector were never written.
+/// again next time. So the pages after a bad sector were never written.
 #[test]
 fn a_bad_place_does_not_keep_the_rest_from_being_written() {
     let disk = disk(0, 0);
@@ -359,9 +360,9 @@ fn a_bad_place_does_not_keep_the_rest_from_being_written() {
     }
 }
 
-/// `set_len` was about to cut a file off within a page, when another thread got a guard to change
-/// this page. Then `set_len` failed, because another page was pinned. The guard had the length that
-/// the page would have had after the cut, so the rest of the page couldn't be changed.
+/// `set_len` was about to truncate a file within a page, when another thread got a guard to change
+/// this page. Then `set_len` failed, because another page was pinned. But the guard had the length
+/// that the page would have had after the cut, so the rest of the page couldn't be changed.
 #[test]
 fn a_cut_that_is_refused_does_not_shorten_a_page_that_is_changed() {
     let mm = manager(64, disk(1, 10 * 4096));
@@ -411,8 +412,8 @@ fn a_read_past_the_end_asks_once_how_long_the_file_is() {
     assert_eq!(looks.load(Ordering::SeqCst) - before, 1);
 }
 
-/// Another process cut the file off, but the pages past the new end stayed in memory. They must be
-/// removed before the file grows again, because the file has zeros there.
+/// Another process truncated the file, but the pages past the new end stayed in memory. They must
+/// be removed before the file grows again, because the file has zeros there.
 #[test]
 fn pages_past_the_end_do_not_come_back_when_the_file_grows() {
     for grow in [(|file: &File| file.write_at(&[1; 10], 9 * 4096)) as fn(&File) -> _, |file| file.set_len(10 * 4096)] {
@@ -453,9 +454,9 @@ fn a_bad_sector_keeps_its_own_page_dirty_and_no_other() {
     assert_same(&bytes_on(&disk, "f0"), &after, "after all");
 }
 
-/// While a file was synced for some pages, other pages were being written. The sync failed. Only
-/// the pages that it was meant for became dirty again, although the failed sync may have lost the
-/// others as well.
+/// A stage of write-back ends with a sync. During such a sync, pages of the next stage were already
+/// being written. The sync failed, and may have lost the writes of both stages. But only the pages
+/// of its own stage became dirty again.
 #[test]
 fn what_was_written_while_a_sync_failed_is_written_again() {
     let disk = disk(0, 0);

@@ -89,9 +89,9 @@ fn hits_are_counted_for_the_right_file_and_group() {
     assert_eq!(hits(), (vec![19, 18], vec![22, 15]), "closed handles count, too");
 }
 
-/// A group without a handle stays in the table until its last page is gone. Its metadata wasn't
-/// charged to the budget meanwhile. And each close of any file searched all groups for such groups,
-/// under a lock that stops every eviction.
+/// A group without a handle stays in the table until its last page is gone. Meanwhile the group's
+/// metadata wasn't charged to the budget. And each close of any file searched all groups for groups
+/// without handles, under a lock that stops every eviction.
 #[test]
 fn groups_without_handles_go_with_their_last_page() {
     let mm = Pagefold::builder().memory("4MiB").backend(disk(1, 1 << 20)).build().unwrap();

@@ -73,8 +73,8 @@ pub(crate) fn meanwhile_in_rounds<T>(threads: u64, work: impl Fn(u64) + Sync, bo
 pub(crate) struct Rounds(Vec<AtomicU64>);
 
 impl Rounds {
-    /// Waits until each thread has ended a round since this call. So each round that was under way
-    /// has ended, too.
+    /// Waits until each thread has ended a round since this call. By then, each round that was
+    /// under way at the call has ended, too.
     pub(crate) fn await_one_of_each(&self) {
         let ended = || self.0.iter().map(|ended| ended.load(Ordering::SeqCst));
         let before: Vec<u64> = ended().collect();

@@ -135,9 +135,9 @@ fn read(file: &File, offset: usize, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// A write behind the end made the file longer, up to its own offset. Before the write went on,
-/// another process cut the file off again, which left a gap that was in neither file nor memory.
-/// The write didn't notice the gap. Then the other process appended to the file, and write-back
+/// A write past the end made the file longer, up to its own offset. Before the write went on,
+/// another process truncated the file again. This left a gap that was in neither file nor memory,
+/// and the write didn't notice the gap. Then the other process appended to the file, and write-back
 /// overwrote these bytes with zeros.
 #[test]
 fn a_file_that_is_cut_off_as_a_gap_is_closed_has_the_gap_closed_again() {
@@ -155,10 +155,10 @@ fn a_file_that_is_cut_off_as_a_gap_is_closed_has_the_gap_closed_again() {
     assert!(meddled.on_disk() == expected && read(&file, 0, 20_000) == expected);
 }
 
-/// In order: a write behind the end made the file longer and then failed, so the file was longer
-/// than the handle knew. Another process wrote to the new end, and cut off a part of it. The handle
-/// took this for a cut of its own bytes, and then grew the file without reading what was in it.
-/// Write-back overwrote the other process's bytes with zeros.
+/// In order: a write past the end made the file longer and then failed, so the file was longer than
+/// the handle knew. Another process wrote near the new end, and then made the file a little
+/// shorter. The handle took this for a cut of its own bytes, and then grew the file without reading
+/// what was in it. Write-back overwrote the other process's bytes with zeros.
 #[test]
 fn a_cut_behind_the_known_end_is_growth() {
     let (meddled, _mm, file) = Meddled::with_file(&[7; 5_000]);
@@ -197,7 +197,7 @@ fn a_change_that_is_cut_off_while_it_is_made_is_told() {
     }
 }
 
-/// Another process cut a file off, and right afterwards the file's last handle was dropped.
+/// Another process truncated a file, and right afterwards the file's last handle was dropped.
 /// Write-back refused to write anything before it knew the new length. So all dirty bytes were
 /// lost, also those before the new end.
 #[test]
@@ -229,7 +229,7 @@ fn what_is_appended_while_the_file_is_made_longer_is_kept() {
     assert!(meddled.on_disk()[5_100..] == [0; 14_900], "and zeros after it");
 }
 
-/// Another process cut a file off. A write behind the old end was the first call to notice, as it
+/// Another process truncated a file. A write past the old end was the first call to notice, as it
 /// read its page. The gap between the new end and the write was in neither file nor memory. The
 /// other process then appended to the file, and write-back overwrote these bytes with zeros.
 #[test]
@@ -245,7 +245,7 @@ fn a_write_that_finds_a_cut_closes_the_gap() {
     }
 }
 
-/// As above, with a pinned page behind the new end: its bytes were cut off, and came back.
+/// As above, with a pinned page past the new end: its bytes were cut off, and came back.
 #[test]
 fn a_write_that_finds_a_cut_brings_nothing_back() {
     let (meddled, _mm, file) = Meddled::with_file(&[7; 10_000]);
@@ -259,8 +259,8 @@ fn a_write_that_finds_a_cut_brings_nothing_back() {
 }
 
 /// Opens a file of ten pages of ones. One thread reads page 5, and is held back at the gate after
-/// it has found that the file has this page. Then another process cuts the file off in page 1,
-/// Pagefold notices, and what is left of page 1 is dirty.
+/// it has found that the file has this page. Then another process truncates the file within page 1,
+/// Pagefold notices, and a write makes the rest of page 1 dirty.
 fn cut_under_a_reader() -> (Meddled, Pagefold, File, impl FnOnce() + Send) {
     let (meddled, mm, file) = Meddled::with_file(&[1; 10 * PAGE]);
     file.advise(0..u64::MAX, Advice::Random).unwrap();
@@ -289,9 +289,10 @@ fn page_5_is_ones(meddled: &Meddled, file: &File) {
 }
 
 /// A reader had found that the file has a page, and waited for memory. Meanwhile another process
-/// cut the file off before this page, and later appended to the file again. While Pagefold adopted
-/// the growth, the reader loaded the page. The device was known to have no byte of the page, so the
-/// page became zeros. These zeros stayed in memory in place of the appended bytes.
+/// truncated the file before this page, and later appended to the file again. While Pagefold
+/// adopted the growth, the reader loaded the page. By the length that Pagefold knew, the device had
+/// no byte of the page, so the page became zeros. These zeros stayed in memory in place of the
+/// appended bytes.
 #[test]
 fn a_load_that_begins_while_growth_is_adopted_leaves_no_zeros() {
     let (meddled, _mm, file, reader_finishes) = cut_under_a_reader();
@@ -316,9 +317,9 @@ fn a_load_that_begins_while_the_file_is_made_longer_leaves_no_zeros() {
     page_5_is_ones(&meddled, &file);
 }
 
-/// A reader had found that the file has a page. Before the reader loaded the page, the file was cut
-/// off before the page, or within it. The reader got zeros in place of the bytes that were cut off,
-/// and was told that they are the file's.
+/// A reader had found that the file has a page. Before the reader loaded the page, the file was
+/// truncated before the page, or within it. The reader got zeros in place of the bytes that were
+/// cut off, as if the file had these zeros.
 #[test]
 fn a_reader_whose_page_is_cut_off_before_it_is_loaded_gets_no_zeros() {
     for len in [100, 2 * PAGE as u64 + 100] {

@@ -1,5 +1,5 @@
-//! Orders of events that are rare by chance, and in which a write could be lost, or undone bytes
-//! could come back.
+//! Orders of events that rarely occur by chance, and in which a write could be lost, or removed
+//! bytes could come back.
 
 use sync::atomic::{AtomicBool, Ordering};
 use sync::{Arc, asleep};
@@ -11,9 +11,9 @@ use crate::hooked::Gate;
 use crate::support::{bytes_on, disk, manager};
 use crate::watched::Watched;
 
-/// In order: a writer finds that the page lies behind the file's end, so it needs no read, and
-/// waits for a frame. Another thread writes to the same page, which is written back and evicted.
-/// When the first writer gets its frame, it must read the page.
+/// In order: a writer finds that its page lies past the file's end. So the page needn't be read,
+/// and the writer waits for a frame. Another thread writes to the same page, which is written back
+/// and evicted. When the first writer gets its frame, it must read the page.
 #[test]
 fn a_page_that_came_to_the_file_while_a_writer_waited_is_read() {
     let disk = disk(1, 10 * 4096);
@@ -50,7 +50,7 @@ fn a_page_that_came_to_the_file_while_a_writer_waited_is_read() {
     assert_eq!((&page[100..110], &page[500..510]), (&[1; 10][..], &[2; 10][..]));
 }
 
-/// While a page is being written back, the file is cut off before this page. The write must not
+/// While a page is being written back, the file is truncated before this page. The write must not
 /// make the file longer again.
 #[test]
 fn what_is_on_its_way_does_not_make_a_file_longer_that_is_cut_off() {

@@ -40,9 +40,9 @@ fn with_pages_kept_hot_by_another_group(check: impl Fn(&Pagefold, Group, File)) 
         let (ours, theirs) = (a.open("f0").unwrap(), b.open("f0").unwrap());
         touch(&ours, 64);
         let pinned_by_a_neighbour = |page: u64| {
-            // This pin keeps the page in memory, and charged to group `a`, until the neighbour has
-            // pinned it, too. The page may have been evicted since `touch`, because other CPUs have
-            // charges in stock.
+            // The page may have been evicted since `touch`, because other CPUs have charges in
+            // stock. This pin loads the page, and keeps it in memory and charged to group `a`,
+            // until the neighbour has pinned it, too.
             let _loaded = ours.page_at(page * 4096).unwrap();
             theirs.page_at(page * 4096).unwrap()
         };
@@ -80,8 +80,8 @@ fn a_group_whose_pages_a_neighbour_uses_can_read_others() {
     });
 }
 
-/// As above: when the group was dropped, its pages were to be evicted, but those that were just in
-/// use were skipped. They stayed in memory, charged to a group without a handle.
+/// As above: when the group was dropped, its pages were to be evicted, but pages in use at that
+/// moment were skipped. They stayed in memory, charged to a group without a handle.
 #[test]
 fn a_group_that_goes_leaves_no_page_that_a_neighbour_reads() {
     with_pages_kept_hot_by_another_group(|mm, group, file| {
@@ -91,9 +91,10 @@ fn a_group_that_goes_leaves_no_page_that_a_neighbour_reads() {
     });
 }
 
-/// When a group's limit is full of pinned pages, a call fails after a few tries, unless pages are
-/// being loaded or written that may soon be evicted. Pages of all groups counted for this, so one
-/// slow load of a neighbour made each such call take four seconds and 400 tries to fail.
+/// When a group's limit is full of pinned pages, a call fails after a few tries. It tries for
+/// longer if pages are being loaded or written, because these may soon be evicted. But pages of all
+/// groups counted for this. So during one slow load of a neighbour, each such call took four
+/// seconds and 400 tries to fail.
 #[test]
 fn a_neighbours_slow_load_does_not_delay_an_error() {
     let gate = Arc::new(Gate::default());
@@ -153,9 +154,9 @@ fn misses_of_a_neighbour(pinned: bool) -> u64 {
     b.stats().misses - before
 }
 
-/// To make room for page maps, all pages of an extent were evicted except a pinned one, so the
-/// extent couldn't be used after all; then the next extent was tried. A few pins of one tenant cost
-/// its neighbours their hot pages again and again.
+/// To make room for page maps, all pages of an extent were evicted except a pinned one. Because of
+/// the pin, the extent couldn't be used after all, and the next extent was tried. So a few pins of
+/// one tenant cost its neighbours their hot pages again and again.
 #[test]
 fn a_few_pins_do_not_cost_a_neighbour_his_pages() {
     let (without, with) = (misses_of_a_neighbour(false), misses_of_a_neighbour(true));

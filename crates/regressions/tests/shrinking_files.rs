@@ -19,8 +19,8 @@ fn open(backend: Hooked) -> (Pagefold, File) {
     (mm, file)
 }
 
-/// While a page is being loaded, another thread waits for it with `wait`. Then another process cuts
-/// the file off before the page.
+/// While a page is being loaded, another thread waits for it with `wait`. Then another process
+/// truncates the file before the page.
 fn shrink_while_somebody_waits(wait: impl Fn(&File) -> Result<usize, Error> + Send + 'static) {
     let len = Arc::new(AtomicU64::new(3 * 4096));
     let gate = Arc::new(Gate::default());
@@ -89,7 +89,7 @@ fn a_short_load_whose_length_is_unknown_leaves_no_page() {
 }
 
 /// Another process opened the file with `O_TRUNC` and then wrote it anew. A load in between read an
-/// empty file. The length that was requested after the load was the old one again. So the load
+/// empty file. The length was requested after the load, and was the old one again. So the load
 /// seemed complete, and the page of zeros stayed in memory.
 #[test]
 fn a_file_rewritten_during_a_load_does_not_stay_zeros() {
@@ -114,7 +114,7 @@ fn a_file_rewritten_during_a_load_does_not_stay_zeros() {
 
 /// The page of a short load was already resident while the loader was still requesting the file's
 /// length. A thread that read or pinned the page in this time got a whole page: a few bytes of the
-/// file, and zeros behind them.
+/// file, followed by zeros.
 #[test]
 fn nobody_sees_a_short_page_before_its_length_is_known() {
     let truth = Arc::new(AtomicU64::new(2 * 4096));
@@ -143,9 +143,9 @@ fn nobody_sees_a_short_page_before_its_length_is_known() {
     });
 }
 
-/// A file became longer than its page map, while it was open. A read behind the page map's end
-/// returned as if this were the file's end, so a program that copied the file lost its rest without
-/// an error.
+/// A file became longer than its page map, while it was open. A read past the page map's end
+/// returned as if the file ended there, so a program that copied the file lost its rest without an
+/// error.
 #[test]
 fn growth_beyond_the_first_page_words_is_read_and_not_taken_for_the_end() {
     const MAPPED: u64 = 4096 << 18;
@@ -163,9 +163,9 @@ fn growth_beyond_the_first_page_words_is_read_and_not_taken_for_the_end() {
     assert_eq!(file.read_at(&mut [0; 10], MAPPED + (1 << 20)).unwrap(), 0, "that is the end");
 }
 
-/// Another process cut a file off while a cycle of write-back was writing it. The cycle went on,
-/// and each of its requests made the file longer again. Only requests that are under way may do
-/// that.
+/// Another process truncated a file while a cycle of write-back was writing it. The cycle went on,
+/// and each of its requests made the file longer again. Only requests that are already under way at
+/// the truncation may do that.
 #[test]
 fn a_cycle_ends_when_the_file_is_cut_off() {
     const PAGES: u64 = 400;

@@ -8,10 +8,10 @@ use sync::random::Random;
 use crate::hooked::{Hooked, fill};
 use crate::support::{bytes_on, check, disk, manager, read, version};
 
-/// When a page map needed memory, frames were freed for one chunk only; but the states of a segment
-/// need memory, too. So the page map didn't fit. Other frames could take the freed memory first,
-/// and each further try failed in the same way. A nearly full budget with several files is the case
-/// where this is most likely.
+/// When a page map needed memory, reclaim freed frames for one chunk only. But the states of a
+/// segment need memory, too, so the page map didn't fit. Other frames could take the freed memory
+/// first, and each further try failed in the same way. This is most likely in a nearly full budget
+/// with several files.
 #[test]
 fn the_smallest_budgets_are_enough_for_several_files() {
     const LEN: u64 = 64 << 20;

@@ -18,8 +18,8 @@ fn tenant() -> (Pagefold, Group) {
 }
 
 /// One thread mapped buffers, and another one unmapped them. Unmapped addresses were reused only by
-/// the CPU that had unmapped them, and only for ranges of the same length. Here this meant never,
-/// so all 128 TiB were used up.
+/// the CPU that had unmapped them, and only for ranges of the same length. Here they were never
+/// reused, so all 128 TiB were used up.
 #[test]
 fn what_another_thread_unmaps_is_mapped_again() {
     let (_mm, group) = tenant();

@@ -149,8 +149,8 @@ fn mapping_and_unmapping_leaves_nothing_behind() {
 }
 
 /// While one page of a range is being changed through a guard, tries to unmap, protect and move the
-/// range; all of this must fail. Returns how long it took, and how many reads of another page of
-/// the range failed meanwhile.
+/// range. All these calls must fail. Returns how long they took, and how many reads of another page
+/// of the range failed meanwhile.
 ///
 /// If `is_of_file`, the range maps a file, and the guard was obtained from the file.
 fn refuse_changes_beside_a_guard(is_of_file: bool) -> (Duration, u64) {
@@ -212,8 +212,8 @@ fn timed_changes_of_a_range_beside_a_guard_are_refused_soon() {
     }
 }
 
-/// A range was discarded of which several pages were pinned. The call waited two seconds for each
-/// pinned page that was an area of its own, and held the range's lock all that time.
+/// A range with several pinned pages was discarded. The call waited two seconds for each pinned
+/// page that was an area of its own, and held the range's lock all that time.
 #[test]
 #[ignore = "timed: cargo xtask prove times"]
 fn timed_a_discard_waits_once_for_all_guards() {
@@ -232,8 +232,8 @@ fn timed_a_discard_waits_once_for_all_guards() {
     drop(guards);
 }
 
-/// A move made a new mapping of each run of pages with the same protection. The records of these
-/// mappings stayed charged.
+/// A move created a new mapping for each run of pages with the same protection. The records of
+/// these mappings stayed charged.
 #[test]
 fn a_mapping_with_many_protections_moves_as_one() {
     let mm = Pagefold::builder().memory("64MiB").backend(disk(1, 1 << 20)).build().unwrap();
@@ -281,8 +281,8 @@ fn timed_a_refusal_takes_no_longer_among_many_areas() {
     assert!(among_many < 20 * alone + Duration::from_millis(5), "{alone:?}, then {among_many:?}");
 }
 
-/// To map a file, a free place in a table was searched from the table's start, under a lock. So the
-/// more files were mapped, the longer it took to map one more.
+/// To map a file, a call searched a table for a free place, from the table's start and under a
+/// lock. So the more files were mapped, the longer it took to map one more.
 #[test]
 #[ignore = "timed: cargo xtask prove times"]
 fn timed_mapping_a_file_takes_no_longer_among_many() {

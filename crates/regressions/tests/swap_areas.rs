@@ -155,9 +155,9 @@ fn an_area_whose_backend_panics_leaves_nothing_behind() {
     mm.add_swap(SwapArea::memory("1MiB")).unwrap();
 }
 
-/// How often a removal looks whether a guard is still there, before the guard is dropped. Between
-/// two looks it sleeps, for at most a millisecond. So 8 ms have passed, and also the time of the
-/// shorter of the two waits in `sync::wait`.
+/// Before the test drops the guard, the removal checks this many times whether the guard is still
+/// there. Between two checks it sleeps, for at most a millisecond. In total it has then slept for
+/// longer than 8 ms, and for longer than the shorter of the two waits in `sync::wait`.
 const LOOKS: u64 = 40;
 /// Half of the time that a removal waits for a guard. If the test's thread gets no CPU for longer,
 /// the round is repeated.
@@ -281,8 +281,8 @@ fn a_limit_that_is_reached_as_swap_fails_says_why() {
     fill(0..256).unwrap();
 }
 
-/// On a file system that gives two files the same device and inode numbers, as union file systems
-/// do, a second swap file was refused as the first one.
+/// A file system may give two files the same device and inode numbers, as union file systems do. On
+/// such a file system, a second swap file was taken for the first one and refused.
 #[test]
 fn two_swap_files_that_are_numbered_alike_are_two() {
     let disk = SimulatedDisk::default();
@@ -321,8 +321,8 @@ fn a_large_compressed_area_gives_way_to_a_lower_budget() {
 }
 
 /// The budget was lowered while a fault was moving pages out of a compressed area, to a slow disk.
-/// Only one thread at a time moves pages. So the lowering took it that no page could move, and the
-/// area kept more memory than its new limit.
+/// Only one thread at a time moves pages, so `resize` concluded that no page could move. The area
+/// kept more memory than its new limit.
 #[test]
 fn a_compressed_area_gives_way_to_a_lower_budget_beside_a_fault_that_spills() {
     const PAGES: u64 = 8_000;
@@ -330,7 +330,7 @@ fn a_compressed_area_gives_way_to_a_lower_budget_beside_a_fault_that_spills() {
     const OLD: u64 = 7;
     const OLD_PAGES: u64 = 500;
     // Each CPU has its own part of the area. If all threads of the Pagefold are on one CPU, the
-    // first pages are also those that spilling comes to first.
+    // pages written first are also the first that move out.
     let _here = stay_on_this_cpu();
     let disk = GatedDisk::with_file("/swap", 8001 * PAGE);
     let mm = Pagefold::builder().memory("32MiB").backend(disk.clone()).compressed_swap("8MiB").build().unwrap();

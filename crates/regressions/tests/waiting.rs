@@ -165,8 +165,8 @@ fn write_beside_pins_that_overlap(mut patiently: impl FnMut(Attempt<'_>) -> Resu
     beside(&pin, &mut || space.page_mut_at(at).map(|mut page| page[0] = 2));
 }
 
-/// As above: makes a file longer while its last page is always pinned, and changes another group's
-/// clean page.
+/// As above, for two other kinds of write: one makes a file longer whose last page is always
+/// pinned, and one changes another group's clean page.
 fn grow_beside_pins_that_overlap(mut patiently: impl FnMut(Attempt<'_>) -> Result<(), Error>) {
     let mut beside = |pin: &(dyn Fn() + Sync), write: Attempt<'_>| {
         writes_beside_overlapping_pins(pin, || patiently(write));

@@ -115,9 +115,9 @@ fn beside_a_hog(mut take: impl FnMut(&Group, u64) -> Result<(), Error>) -> (u64,
     (kept(&quiet, &ours), got)
 }
 
-/// A tenant without a limit pinned one page after another. When all its own pages were pinned, its
-/// neighbour's pages were evicted for it. It also got the frames that the neighbour had freed for
-/// its own reads.
+/// A tenant without a limit pinned one page after another. When all of its own pages were pinned,
+/// its neighbour's pages were evicted for it. The tenant also got the frames that the neighbour had
+/// freed for the neighbour's own reads.
 #[test]
 fn a_hog_that_pins_is_refused_before_it_takes_a_neighbours_hot_pages() {
     let file = std::cell::OnceCell::new();

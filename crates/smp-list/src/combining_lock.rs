@@ -2,7 +2,7 @@
 //! entering it, the calling thread leaves its change in a list, and doesn't wait. The other thread
 //! makes the change.
 //!
-//! This is the combining of Hendler, Incze, Shavit and Tzafrir ("Flat combining and the
+//! This is the flat combining of Hendler, Incze, Shavit and Tzafrir ("Flat combining and the
 //! synchronization-parallelism tradeoff", SPAA 2010), for changes whose results the threads don't
 //! need. Entering exclusive mode costs two cache-line fetches per CPU. If many threads have a
 //! change to make, that cost is shared: one thread enters, and makes the changes of all.
@@ -10,8 +10,8 @@
 //! - C1. A thread adds its change to `changes`, and then tries to enter exclusive mode. If another
 //!   thread has exclusive mode, or is entering it, the attempt fails, and the call returns.
 //! - C2. The thread in exclusive mode takes all changes and makes them. After it has left exclusive
-//!   mode, it looks for changes once more. If there are any, it tries to enter exclusive mode
-//!   again.
+//!   mode, it looks for changes once more. If there are any changes, it tries to enter exclusive
+//!   mode again.
 //!
 //! **Why no change is forgotten.** Thread A has left exclusive mode and looks for changes; thread B
 //! adds a change. Both lock the mutex of `changes`. If B locks it first, A finds the change. If A
@@ -25,8 +25,8 @@
 //! be made are put back into the list; a later call makes them.
 //!
 //! **A bound.** A call enters exclusive mode at most [`ROUNDS`] times, so that it doesn't work for
-//! other threads for ever. Changes that arrive during its last round may be left over; the next
-//! thread with a change makes them. If no thread makes a change any more, they stay left over:
+//! other threads for ever. Changes that are added during its last round may stay in the list; the
+//! next thread with a change makes them. If no thread has a change any more, they stay there:
 //! memory that such a change would free may stay allocated until the lock is dropped.
 
 use core::mem;

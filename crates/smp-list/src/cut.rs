@@ -13,11 +13,11 @@
 //!   head ⇄ … ⇄ P ⇄ [A ⇄ B ⇄ C] ⇄ D ⇄ [E ⇄ F] ⇄ head        A, B, C, E, F claimed here, D elsewhere
 //!   head ⇄ … ⇄ P ⇄ D ⇄ head                                 two runs, two edges held for each
 //! ```
-//! Two claimed nodes count as neighbours if there is an open edge from the first to the second, and
-//! the edge was read after both nodes were claimed. It isn't sufficient that the second node's
-//! `prev` names the first. Suppose that another thread deletes a third node that lies between the
-//! two. That thread stores the second node's `prev` before it stores the first node's `next`, so
-//! for a moment `prev` names the first node although the third is still linked:
+//! Two claimed nodes count as neighbours if the thread sees an open edge from the first to the
+//! second after it has claimed both. It isn't sufficient that the second node's `prev` names the
+//! first. Suppose that another thread deletes a third node that lies between the two. That thread
+//! stores the second node's `prev` before it stores the first node's `next`, so for a moment `prev`
+//! names the first node although the third is still linked:
 //! ```text
 //!   delete B of A⇄B⇄C                      take two off the tail
 //!   holds B→C, A→B; C.prev = A             claims C; reads C.prev; claims A; C.prev names A, so they are a run
@@ -47,9 +47,9 @@ impl SmpList {
     /// Takes up to `max` nodes off the tail, starting with the last one. Calls `claim` with the
     /// number of each node that it reaches, and takes the nodes for which `claim` returns
     /// [`Claim::Won`]. These nodes are on no list afterwards. Returns how many nodes were taken. If
-    /// other threads use the list, that may be fewer than `max` although the list has more nodes.
-    /// If `claim` panics, the last run of neighbours that were claimed stays on the list; nodes
-    /// claimed before that run have been taken.
+    /// other threads use the list, the number may be less than `max` although the list has more
+    /// nodes. If `claim` panics, the last run of neighbours that were claimed stays on the list;
+    /// nodes claimed before that run have been taken.
     pub fn take_tail<N: Nodes + ?Sized>(&self, nodes: &N, max: usize, claim: impl FnMut(u32) -> Claim) -> usize {
         let towards_head = |node: u32| {
             nodes.prefetch_ahead(node);

@@ -4,7 +4,7 @@
 //! While a thread has exclusive access, no edge is held. But other threads may have claimed nodes,
 //! and may be waiting for the lock so that they can delete these nodes. So the operations here
 //! leave each claimed node linked. If an operation moves a claimed node to another list, the thread
-//! that claimed the node must find out which list that is (see [`append`](SmpList::append)).
+//! that claimed the node must find out which list the node is on (see [`append`](SmpList::append)).
 
 use crate::link::{Link, Nodes};
 use crate::list::SmpList;

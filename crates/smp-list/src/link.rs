@@ -91,8 +91,8 @@ impl Links {
     }
 
     pub(crate) fn next(&self) -> Link {
-        // Relaxed: a thread relies on the result only if it then holds the edge, by `try_hold_to`,
-        // or if no other thread can change it.
+        // Relaxed: a thread relies on the result only if it then holds the edge by `try_hold_to`,
+        // or if no other thread can change the word.
         Link(self.next.load(Ordering::Relaxed))
     }
 

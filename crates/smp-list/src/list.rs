@@ -22,10 +22,10 @@
 //! | a link, `OPEN` | the edge exists, and isn't held | the thread that clears the bit: it holds the edge |
 //! | a link, not `OPEN` | a thread holds the edge | the holder, which stores a new link |
 //!
-//! - L1. Exactly one edge leads to a linked node. If any `next` is open and names the node, that
-//!   `next` belongs to this edge, and both words of the edge have been written. A thread looks for
-//!   the edge by a hint, which may be outdated. But if the thread succeeds in holding an edge to
-//!   the node, that is the right edge, whatever happened since the thread read the hint.
+//! - L1. Exactly one edge leads to a linked node. If any `next` is open and names the node, it is
+//!   the `next` of this edge, and both words of the edge have been written. A thread looks for the
+//!   edge by a hint, which may be outdated. But if the thread succeeds in holding an edge to the
+//!   node, that is the right edge, whatever happened since the thread read the hint.
 //! - L2. `next` of X and `prev` of X's successor are written only by the thread that holds the edge
 //!   X→successor, or by a thread that owns both nodes.
 //! - L3. Only the thread that has claimed a node deletes it. A node can be claimed only after its
@@ -35,9 +35,8 @@
 //!   that thread. So the thread needn't hold this edge, and it deletes a run of claimed nodes like
 //!   a single node (`cut`).
 //! - L5. A thread that holds an edge waits only for edges nearer to the head, so threads don't
-//!   deadlock. The edge from the head to the first node is the one that all threads contend for. No
-//!   edge is nearer to the head, so the holder of this edge doesn't wait, and holds it only for a
-//!   few stores.
+//!   deadlock. All threads contend for the edge from the head to the first node. No edge is nearer
+//!   to the head, so the holder of this edge doesn't wait, and holds it only for a few stores.
 //! - L6. Lists that exchange nodes have different numbers, and a link to a head contains the number
 //!   of the head's list. A list's number isn't given to another list while any thread may use the
 //!   first list, even if the first list is empty. If the links to two heads were equal, a thread
@@ -66,7 +65,7 @@
 //!   holds F→S, X→F; S.prev = X; X→S; F is free, and goes to another list
 //!                               F.prev = X                                (overwrites what F has there)
 //! ```
-//! So an edge is opened only when all of it is written: `prev` first.
+//! So a thread writes the `prev` of an edge first, and only then opens the edge.
 
 use sync::atomic::Backoff;
 
@@ -151,8 +150,8 @@ impl SmpList {
     }
 
     /// Deletes a node of this list. The caller must have claimed the node by winning an atomic
-    /// operation of its choice, with `Acquire`. That operation must be impossible to win until the
-    /// node has been added, and a `Release` operation has then made it claimable.
+    /// operation of its choice, with `Acquire`. No thread may be able to win that operation before
+    /// the node has been added and then made claimable by a `Release` operation.
     pub fn del<N: Nodes + ?Sized>(&self, nodes: &N, node: u32) {
         self.del_run(nodes, node, node);
     }

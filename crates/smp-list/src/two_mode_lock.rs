@@ -12,9 +12,9 @@
 //! Each slot is a phase-fair lock (Brandenburg and Anderson, "Spin-based reader-writer
 //! synchronization for multiprocessor real-time systems", Real-Time Systems 46, 2010), without the
 //! part that orders writers. Instead, one mutex keeps the writers of all slots apart. Its waiters
-//! sleep, and any of them may be next. A ticket lock would hand the lock to the next in line, even
-//! if that thread sleeps or has lost its CPU, and all others would wait for it. These are the bits
-//! of a slot:
+//! sleep, and any of them may be next. A ticket lock would hand the lock to the next thread in
+//! line, even if that thread sleeps or has lost its CPU, and all other threads would wait for that
+//! thread. These are the bits of a slot:
 //!
 //! | `entered` of a slot | |
 //! |---|---|
@@ -26,16 +26,17 @@
 //!   it finds `EXCLUSIVE` set, it waits until bit 0 or bit 1 of `entered` changes; then it is in
 //!   shared mode.
 //! - T2. The operation that sets `EXCLUSIVE` in a slot also returns how many threads have entered
-//!   there so far. The thread that set `EXCLUSIVE` waits until that many threads have left. Some of
-//!   these threads are in shared mode already. Others waited for the previous thread in exclusive
-//!   mode, and haven't noticed yet that it has left; they get shared mode before this thread gets
-//!   exclusive mode.
+//!   this slot so far. The thread that set `EXCLUSIVE` waits until that many threads have left.
+//!   Some of these threads are in shared mode already. Others waited for the previous thread in
+//!   exclusive mode, and haven't noticed yet that it has left; they get shared mode before this
+//!   thread gets exclusive mode.
 //!
 //!   So neither mode starves the other. A thread that wants shared mode waits at most until one
 //!   other thread has been through exclusive mode. A thread that has the mutex waits only for the
 //!   threads that entered a slot before it set `EXCLUSIVE` there.
-//! - T3. `PHASE` tells a thread that waits for shared mode whether the thread in exclusive mode is
-//!   still the one that it waits for, or already the next one.
+//! - T3. A thread that wants shared mode waits for one thread in exclusive mode to leave. If
+//!   another thread enters exclusive mode at once, `EXCLUSIVE` is set again, but `PHASE` has
+//!   changed, so the wait ends.
 //!
 //! No fence is needed to order a store here before a later load of another word, because both sides
 //! change the same word, `entered`.
@@ -77,16 +78,16 @@ const ONE: u64 = 4;
 struct Slot {
     entered: AtomicU64,
     left: AtomicU64,
-    /// The number of threads to wait for, set when exclusive mode is requested. Only the thread
-    /// that holds the mutex uses it.
+    /// The value that `left` must reach before exclusive mode begins; set when exclusive mode is
+    /// requested. Only the thread that holds the mutex uses this word.
     awaited: AtomicU64,
 }
 
 /// A value under a lock with two modes: `&T` for many threads at once, or `&mut T` for one.
 pub struct TwoModeLock<T> {
     slots: PerCpu<Slot>,
-    /// Held in exclusive mode, and while a thread waits for threads in shared mode. The value is
-    /// the phase of the last thread that held it: `PHASE` or 0.
+    /// Held by the thread in exclusive mode, also while that thread still waits for threads in
+    /// shared mode. The value is the phase of the last thread that held the mutex: `PHASE` or 0.
     phase: Mutex<u64>,
     value: UnsafeCell<T>,
 }

@@ -108,7 +108,7 @@ fn the_price_of_exclusive_mode_is_bounded() {
 /// There are three threads for every two CPUs, and each takes exclusive mode repeatedly. Suppose
 /// that the lock were handed over in the order of arrival. Then it would often go to a thread that
 /// sleeps or has lost its CPU, and stay unused until this thread runs again. Each turn would take a
-/// hundred times as long.
+/// hundred times as long as it does now.
 #[test]
 fn no_thread_waits_for_one_that_does_not_run() {
     let machine = Machine::preset("xeon-e5-2699v4").unwrap();

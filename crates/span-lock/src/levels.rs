@@ -6,9 +6,9 @@
 //! is claimed in the nodes of its granules (`geometry`). Only ranges that are too large for the
 //! other levels are still claimed in the root.
 //!
-//! After many claims in a node, the next claim there first checks whether any range seems to be
-//! held. If none does, the lock becomes *compact*: all claims are made in the root again. As soon
-//! as two claims meet in the root after that, the lock spreads again.
+//! After many claims in a node, the next claim there first checks whether any range is held. If no
+//! range is, the lock becomes *compact*: all claims are made in the root again. As soon as two
+//! claims meet in the root after that, the lock spreads again.
 //!
 //! | step | what a claim does, at any level |
 //! |---|---|
@@ -18,9 +18,9 @@
 //!
 //! - L1. Of two claims at different levels that exclude each other, at least one sees the other.
 //!   Each claim is written to its own nodes first, and looks at the other level afterwards. All
-//!   these accesses are `SeqCst`, so the two claims can't both find nothing. If the claim at the
-//!   lower level sees the one at the upper level, it gives way (step 2). If the claim at the upper
-//!   level sees the one at the lower level, it waits (step 3).
+//!   these accesses are `SeqCst`, so the two claims can't both find nothing. If the lower claim
+//!   sees the upper claim, the lower claim gives way (step 2). If the upper claim sees the lower
+//!   claim, the upper claim waits (step 3).
 //!   ```text
 //!     lower: node's word = claim            upper: root's word = claim
 //!            look at root: free                    look at node: free          can't both be
@@ -33,18 +33,19 @@
 //!   newer claims before older ones. A claim waits only for claims that don't wait, or whose own
 //!   wait comes later in this order.
 //! - L3. No claim starves. A node's queue is fair (N4), and a claim moves up at most once per
-//!   level. In step 3 an upper claim waits for two kinds of lower claims. Claims made before it are
-//!   finite in number, and end when they are released. Claims made after it see it in their own
-//!   step 2, release their nodes, and queue at the upper level. So they delay it only briefly.
+//!   level. In step 3 an upper claim waits for two kinds of lower claims. Those made before the
+//!   upper claim are finite in number, and end when they are released. Those made after the upper
+//!   claim see it in their own step 2, release their nodes, and queue at the upper level. So they
+//!   delay it only briefly.
 //!
-//!   However, a lower claim with limited patience could give up instead of returning at the upper
-//!   level, and then retry again and again. Each attempt would delay the upper claim's step 3.
-//!   Therefore a claim with limited patience also looks at the upper levels before its step 1, when
-//!   it hasn't written anything yet. So each thread delays the step 3 of an upper claim at most
-//!   once.
-//! - L4. `SPREAD` is set in the root's word after the tables have been created. A claim that was
-//!   made in the root before `SPREAD` was set is seen by claims in the tables, in their step 2. A
-//!   claim that is made in the root later sees `SPREAD`, and takes step 3.
+//!   However, a lower claim with limited patience (`try_…`) could give up instead of queueing at
+//!   the upper level, and then retry again and again. Each attempt would delay the upper claim's
+//!   step 3. Therefore a claim with limited patience also looks at the upper levels before its step
+//!   1, when it hasn't written anything yet. So each thread delays the step 3 of an upper claim at
+//!   most once.
+//! - L4. `SPREAD` is set in the root's word after the tables have been created. If a claim was made
+//!   in the root before `SPREAD` was set, claims in the tables see it in their step 2. A claim that
+//!   is made in the root later sees `SPREAD`, and takes step 3.
 //! - L5. `SPREAD` is cleared only by a thread that holds the full range for writing, and has then
 //!   looked at every node and seen no claim. A lower claim needs `SPREAD` to stay set until the
 //!   claim is released. This is guaranteed if a *single* check of the root in step 2 finds both
@@ -64,11 +65,11 @@
 //! - L6. While `MIDDLE` in the root's word is clear, the fast path of level 0 doesn't read the
 //!   nodes of level 1. So a claim of level 1 sets `MIDDLE` between its steps 1 and 2. Its check of
 //!   the root in step 2 must find `MIDDLE` still set, because a thread that clears `SPREAD` also
-//!   clears `MIDDLE`, possibly just after this claim set it. From that check until the claim is
-//!   released, `MIDDLE` stays set, for the same reason as `SPREAD` (L5). A claim of level 0 on the
-//!   fast path reads the root's word once more after its own step 1. If it finds `MIDDLE` clear
-//!   there, its step 1 came before the step 2 of the level 1 claim. So the step 3 of the level 1
-//!   claim, which comes later, sees the level 0 claim.
+//!   clears `MIDDLE`. It may do so just after this claim has set the flag. From that check until
+//!   the claim is released, `MIDDLE` stays set, for the same reason as `SPREAD` (L5). A claim of
+//!   level 0 on the fast path reads the root's word once more after its own step 1. If it finds
+//!   `MIDDLE` clear there, its step 1 came before the step 2 of the level 1 claim. So the step 3 of
+//!   the level 1 claim, which comes later, sees the level 0 claim.
 //! - L7. The lock is exact: claims of disjoint ranges never wait for each other, even if they share
 //!   nodes. There are two exceptions. One is the mutex of a queue, which no thread holds while it
 //!   waits for a claim. The other is an attempt to make the lock compact, which holds the full
@@ -192,8 +193,8 @@ impl Levels {
     }
 
     /// Makes the claim in its node of level 0, and returns the node. Returns `None`, without a
-    /// claim, if the lock hasn't spread, if that node isn't free, or if `claim` must look more
-    /// closely. Not inlined, to keep the callers short.
+    /// claim, if the lock hasn't spread, if that node isn't free, or if only the slow path,
+    /// `claim`, can decide. Not inlined, to keep the callers short.
     #[inline(never)]
     fn claim_in_tables(&self, root: NodeWord, range: LockRange, packed: Packed) -> Option<&Node> {
         if !root.is_only_spread() {
@@ -279,9 +280,9 @@ impl Levels {
         if !spread && made == Made::Beside && claim.range != LockRange::FULL {
             self.spread();
         }
-        // L4. If `SPREAD` wasn't set when the word was loaded above, this claim needn't wait. It
-        // was in the root before `SPREAD` was set, so claims in the tables see it there in their
-        // step 2.
+        // L4. If `SPREAD` wasn't set when the word was loaded above, this claim needn't wait. The
+        // claim was in the root before `SPREAD` was set, so claims in the tables see it there in
+        // their step 2.
         let Some(tables) = self.tables.get().filter(|_| spread) else { return true };
         if self.wait_below(tables, Level::Root, claim, patience) {
             return true;

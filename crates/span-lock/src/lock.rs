@@ -18,15 +18,15 @@ use crate::range::LockRange;
 /// don't wait for each other. The lock guards no data of its own: the user decides what the numbers
 /// stand for.
 ///
-/// A thread that holds a range must not wait for a range that overlaps it, not even if both are
-/// locked for reading. Builds with debug assertions panic if a thread does so; the message names
-/// the places in the source where the two ranges are locked. They also panic if ranges are locked
-/// in an order that can end in a deadlock. Waits of `try_…_for` aren't checked, because they end
-/// with the timeout.
+/// A thread that holds a range must not wait for a range that overlaps the held one, not even if
+/// both are locked for reading. Builds with debug assertions panic if a thread does so. The message
+/// names the places in the source where the two ranges are locked. They also panic if ranges are
+/// locked in an order that can end in a deadlock. Waits of `try_…_for` aren't checked, because they
+/// end with the timeout.
 ///
 /// A thread that holds a range A must not wait for a disjoint range B either, if any other thread
-/// may request a range that overlaps both. The other thread may be ahead in the queue for B, and
-/// wait for A: a deadlock. Lock B with `try_…_for` instead, and release A if that fails.
+/// may request a range that overlaps both. That other thread may be ahead in the queue for B while
+/// it waits for A: a deadlock. Lock B with `try_…_for` instead, and release A if that fails.
 #[derive(Debug)]
 pub struct RangeLock {
     levels: Levels,

@@ -35,16 +35,15 @@
 //!   claim overtakes the waiter under the mutex, and when a release finds that the waiter can
 //!   proceed. (A claim that is swapped into an empty word isn't counted, but the release of that
 //!   claim is.) At first such a release only wakes the waiter. Once the count has reached
-//!   [`BYPASS_MAX`], the next such release hands the lock to the waiter. From the moment when the
-//!   count reaches this limit until the hand-over, only older waiters may still overtake it under
-//!   the mutex.
+//!   [`BYPASS_MAX`], only older waiters may still overtake this waiter under the mutex, and the
+//!   next such release hands the lock to it.
 //! - N5. A release wakes the waiters that no holder and no older waiter excludes, and no others.
 //! - N6. A release looks only at waiters that the released claim excluded. This loses no wake-up. A
 //!   waiter sleeps because the claim of a holder, or of an older waiter, excludes its own claim. If
 //!   the holder releases that claim, or the older waiter gives up, the sleeper is one of the
 //!   waiters that are looked at then. If the older waiter becomes a holder, its claim excludes the
-//!   sleeper as before. Claims in the node that don't exclude the sleeper don't matter: their
-//!   releases don't look at the sleeper, and they don't count as overtaking it.
+//!   sleeper as before. Claims in the node that don't exclude the sleeper don't matter: releases of
+//!   such claims don't look at the sleeper, and such claims don't count as overtaking it.
 //!
 //! Orderings: a claim's compare-and-swap is `SeqCst`. Within one node, Acquire would be enough. If
 //! the earlier claim was in the word, Acquire pairs with the Release that removed it. If it was in
@@ -172,8 +171,8 @@ impl Node {
         }
     }
 
-    /// Makes the claim under the mutex. Fails if a holder excludes the claim, or if an older waiter
-    /// than `ticket` excludes it and has been overtaken too often.
+    /// Makes the claim under the mutex. Fails if a holder excludes the claim, or if a waiter older
+    /// than `ticket` excludes the claim and has been overtaken too often.
     fn claim_listed(&self, queue: &mut Queue, claim: Claim, packed: Packed, ticket: u64) -> Option<Made> {
         if queue.is_held_against(claim) || queue.is_owed_to_another(claim, ticket) {
             return None;

@@ -149,8 +149,8 @@ impl Queue {
         self.enter(claim, false)
     }
 
-    /// Appends a waiter for a thread that waits until no other claim excludes the claim that it has
-    /// made.
+    /// Appends a waiter for a thread that has made the claim, and waits until no other claim
+    /// excludes it.
     pub(crate) fn watch(&mut self, claim: Claim) -> Arc<Seat> {
         self.enter(claim, true)
     }

@@ -105,7 +105,7 @@ fn ranges_are_exact(lock: &RangeLock) {
 #[test]
 fn disjoint_ranges_that_share_all_nodes_are_held_together() {
     let lock = RangeLock::with_unit_bits(0);
-    // Uses `try_write`, because waits would add more edges to the lock order than are kept.
+    // Uses `try_write`, because `write` would add more edges to the lock order than are kept.
     let guards: Vec<_> = (0..5000).map(|at| lock.try_write(range(at * 3, at * 3 + 2)).expect("free")).collect();
     assert_eq!(refused(&lock, range(0, 15_000)), (true, true));
     assert!((0..5000).all(|at| lock.try_write(range(at * 3 + 2, at * 3 + 3)).is_some()));

@@ -79,8 +79,8 @@ fn two(world: fn() -> Shared, ours: fn(&World), theirs: fn(&World)) {
         ours(&world);
         other.join().unwrap();
         // If a waiter was left in a queue by mistake, it doesn't exclude other claims at first. But
-        // each release that overtakes it counts, so it soon becomes a holder. Then an attempt below
-        // fails.
+        // each claim that overtakes it is counted, so a release soon makes it a holder. Then an
+        // attempt below fails.
         for _ in 0..3 {
             for range in [range(0, 2), LockRange::FULL] {
                 assert!(world.lock.try_write(range).is_some(), "somebody never gave a range back");

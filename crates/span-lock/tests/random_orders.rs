@@ -1,5 +1,5 @@
-//! Virtual threads lock ranges in random orders. Checks that they exclude each other, that no
-//! write is lost, and that no wake-up is: a deadlock ends the run.
+//! Virtual threads lock ranges in random orders. Checks that the threads exclude each other, and
+//! that no write is lost. A lost wake-up would be a deadlock, which ends the run.
 //!
 //! Run with `RUSTFLAGS="--cfg pagefold_manycore"`; `MANYCORE_SEED` repeats an order.
 #![cfg(pagefold_manycore)]

@@ -10,12 +10,12 @@
 //! | use | must leave in the stock | otherwise |
 //! |---|---|---|
 //! | *exchanges* ([`Need::Last`]): one page is swapped out so that another can be swapped in | nothing | |
-//! | pages in memory that is being given back ([`Need::Drain`]) | the last chunk, if the limit is 8 chunks or more | no page could come back when memory and the area are full |
-//! | all other pages ([`Need::Usual`]) | this chunk, and enough chunks to drain an extent | no extent could be drained, so the area would never get more memory |
+//! | pages in an extent that is being drained ([`Need::Drain`]) | the last chunk, if the limit is 8 chunks or more | no page could be swapped in when memory and the area are full |
+//! | all other pages ([`Need::Usual`]) | that last chunk, and enough chunks to drain an extent | no extent could be drained, so the area would never get more memory |
 //!
-//! A full stock also has chunks for all other pages: a quarter of the number that it has for
-//! draining an extent. When the area is at its limit, draining an extent would give it no more
-//! memory, so all other pages may then use the chunks for drains too.
+//! A full stock also has chunks for all other pages: a quarter as many as for draining an extent.
+//! When the area has reached its limit, draining an extent would give it no more memory. So all
+//! other pages may then use the chunks for drains, too.
 
 use std::fmt;
 
@@ -61,8 +61,8 @@ pub(crate) struct Allowance {
 pub enum Need {
     /// Reclaim evicts the page. It could evict another one.
     Usual,
-    /// The page is in an extent of frames that is being drained. The area may get memory of this
-    /// extent afterwards.
+    /// The page is in an extent of frames that is being drained. The area may get memory from this
+    /// extent after the drain.
     Drain,
     /// The page leaves memory so that another page can come in.
     Last,
@@ -123,8 +123,8 @@ impl Allowance {
         self.memory.uncharge(self.chunk);
     }
 
-    /// Gives back the memory of one chunk to the stock. If the stock is full, or more is charged
-    /// than the limit allows now, gives it back to `memory` instead.
+    /// Puts the memory of one chunk back into the stock. If the stock is full, or more is charged
+    /// than the limit allows now, uncharges the chunk instead.
     pub(crate) fn give_back(&self) {
         let is_beyond = self.is_beyond();
         let more = |stock: u64| (stock < self.full && !is_beyond).then_some(stock + 1);
@@ -149,8 +149,8 @@ impl Allowance {
         self.held_bytes() + self.chunk > self.limit()
     }
 
-    /// Charges chunks for the stock as long as there is memory. Returns whether the stock is full,
-    /// or the limit is reached.
+    /// Charges chunks for the stock until it is full, or no more can be charged. Returns whether
+    /// the stock is full, or the limit is reached.
     pub(crate) fn stock_up(&self) -> bool {
         while self.stock.load(Ordering::Relaxed) < self.full && !self.is_at_limit() {
             if !self.charge(0) {

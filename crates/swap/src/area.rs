@@ -87,11 +87,12 @@ pub struct AreaOptions {
     /// How slots are distributed over CPUs. `None` stands for the placement that suits the disk
     /// (see [`PlacementReason`]).
     pub placement: Option<Placement>,
-    /// Creates an area in a file or device that doesn't hold one; its contents are lost.
+    /// Creates an area in a file or device that isn't an area yet. Its old contents are lost.
     pub overwrite: bool,
     /// Encrypts the pages that are written to the area, with a key that is only in memory. Has no
     /// effect on an area of compressed memory, whose pages stay in memory unencrypted. Its old
-    /// pages may move to other areas, which encrypt them only if they have this option too.
+    /// pages may move to other areas. These areas encrypt the pages only if they have this option,
+    /// too.
     pub encrypted: bool,
 }
 

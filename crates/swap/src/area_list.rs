@@ -85,11 +85,11 @@ impl AreaList {
         self.order.retain(|level| !level.areas.is_empty());
     }
 
-    /// Allocates up to `want` slots in one area, the first that has free slots, and returns the
-    /// area. Searches the areas in three rounds: first the areas that aren't in `avoid`, then those
-    /// in `avoid`, and finally those whose devices don't answer. Each round goes by priority, and
-    /// round robin among areas of equal priority. Areas in `never` aren't used. `avoid` and `never`
-    /// have a bit for each area.
+    /// Allocates up to `want` slots in the first area that has free slots, and returns this area.
+    /// Searches the areas in three rounds: first the areas that aren't in `avoid`, then those in
+    /// `avoid`, and finally those whose devices don't answer. Each round tries areas in order of
+    /// priority, and areas of equal priority round robin. Areas in `never` aren't used. `avoid` and
+    /// `never` have a bit for each area.
     pub(crate) fn allocate(&self, want: usize, avoid: u32, never: u32, into: &mut SlotBatch) -> Option<&Arc<Handle>> {
         self.allocate_beside(Area::is_stalled, want, avoid, never, into)
     }
@@ -106,9 +106,9 @@ impl AreaList {
     ) -> Option<&Arc<Handle>> {
         let is_in = |areas: u32, area: &Area| areas >> area.number & 1 == 1;
         let preference = |area: &Area| if is_stalled(area) { 2 } else { u32::from(is_in(avoid, area)) };
-        // A device may stop or begin to answer between two rounds, which moves its area to another
-        // round. So each round also tries the areas that belong to an earlier round by now. No area
-        // is tried twice.
+        // If a device stops or begins to answer between two rounds, its area belongs to another
+        // round from then on. So each round also tries areas that now belong to an earlier round.
+        // No area is tried twice.
         let mut tried = never;
         (0..3).filter(|&round| round != 1 || avoid != 0).find_map(|round| {
             self.order.iter().flat_map(Level::in_turn).find(|area| {
@@ -123,8 +123,8 @@ impl AreaList {
 impl Level {
     /// Returns all areas in round-robin order, starting with the next one.
     fn in_turn(&self) -> impl Iterator<Item = &Arc<Handle>> {
-        // Relaxed, and not one atomic operation: only this CPU uses the counter, and any area will
-        // do.
+        // Relaxed, and not one atomic operation: only this CPU uses the counter, and a search may
+        // begin with any area.
         let turn = if self.areas.len() > 1 { self.turn.load(Ordering::Relaxed) } else { 0 };
         if self.areas.len() > 1 {
             self.turn.store(turn.wrapping_add(1), Ordering::Relaxed);

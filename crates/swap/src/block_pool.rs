@@ -13,19 +13,19 @@
 //! | *absent* | none | | a CPU that finds no *open* chunk, and may take more memory |
 //! | *held* | yes | any number | the CPU whose hand names it; other CPUs if they find no *open* or *absent* chunk |
 //! | *open* | yes | more than an eighth; all of them only if the system refused to take the chunk's memory back | a CPU that needs a chunk |
-//! | *full* | yes | at most an eighth | as *held*, while a hand still names it; otherwise only by exchanges, until enough of its blocks are freed |
+//! | *full* | yes | at most an eighth | the same CPUs as for *held*, while a hand still names it; otherwise only exchanges, until enough of its blocks are freed |
 //!
 //! Invariants:
 //!
 //! - B1. A chunk's fields, the bytes of its blocks, and its bits in the lists change only under the
 //!   chunk's lock.
-//! - B2. A block of a chunk with memory is in exactly one chain: the chain of one page, or the
-//!   chain of the chunk's free blocks.
+//! - B2. If a chunk has memory, each of its blocks is in exactly one chain: the chain of one page,
+//!   or the chain of the chunk's free blocks.
 //! - B3. Memory is charged ([`Allowance`]) for the chunks, and for a *stock* from which more chunks
 //!   can get their memory. No charge raises the total above the limit at that moment.
 //! - B4. The memory of one chunk is kept for exchanges ([`Need::Last`]; see `allowance`). While
-//!   exchanges are using this memory, a page that leaves memory for another reason is stored only
-//!   into a *held* chunk. To store such a page, a CPU takes an *open* chunk into its hand only if
+//!   exchanges are using this memory, a page that leaves memory for another reason is stored into a
+//!   chunk that a hand names. For such a page, a CPU takes an *open* chunk into its hand only if
 //!   another *open* chunk remains. So the blocks that exchanges free in *full* chunks, or in the
 //!   last *open* chunk, stay available for later exchanges, which search every chunk.
 //!
@@ -36,7 +36,7 @@
 //! Usually only two kinds of CPUs lock a chunk: the CPU that has the chunk in its hand, and CPUs
 //! that read or free pages in the chunk.
 //!
-//! Lock order: scratch buffer of `codec` → hand → chunk. A thread that makes room locks the clock
+//! Lock order: scratch buffer of `codec` → hand → chunk. A spilling thread locks the clock
 //! (`compressed`), and sets a page word to *loading*, before it locks any of these. The lock of a
 //! decompression context (`cold_codec`) is a leaf, and is never held together with a chunk's lock.
 
@@ -219,14 +219,14 @@ impl BlockPool {
         }
     }
 
-    /// Fills the stock as long as memory can be had. Returns whether the stock is full, or the pool
-    /// is at its limit.
+    /// Fills the stock until it is full, or no more memory can be charged. Returns whether the
+    /// stock is full, or the pool is at its limit.
     pub(crate) fn stock_up(&self) -> bool {
         self.allowance.stock_up()
     }
 
-    /// Returns whether the pool has more memory than its limit allows now. Gives back memory that
-    /// isn't in use first.
+    /// First gives back memory that isn't in use. Returns whether the pool still has more memory
+    /// than its limit allows now.
     pub(crate) fn is_beyond(&self) -> bool {
         if !self.allowance.is_beyond() {
             return false;

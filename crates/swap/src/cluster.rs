@@ -9,7 +9,7 @@
 //! | *full* | none | no CPU, until a slot is freed |
 //! | *partial* | some | a CPU that finds no *empty* cluster |
 //! | *empty* | all | a CPU that needs a cluster |
-//! | *held* | some, or all | the CPU whose hand names it; other CPUs if they find none of the above |
+//! | *held* | some, or all | the CPU whose hand names it; other CPUs if they find no *empty* or *partial* cluster |
 //!
 //! - C1. Four things change only under the cluster's lock: a slot's bit, the number of free slots,
 //!   `list`, and the cluster's bits in the [`ClusterList`](crate::cluster_list::ClusterList)s.

@@ -1,9 +1,9 @@
 //! Compression of cold pages with Zstandard, by its reference implementation, which is in C.
 //!
-//! Zstandard takes four times as long as LZ4 in both directions, but makes most pages much smaller.
-//! So it compresses pages that haven't been used for a long time. Only one thread at a time
-//! compresses: the thread that holds the [`Compressor`]. For decompression, eight CPUs share one
-//! context.
+//! Zstandard takes four times as long as LZ4 in both directions, but compresses most pages much
+//! further. So it is used for pages that haven't been used for a long time. Only one thread at a
+//! time compresses: the thread that holds the [`Compressor`]. For decompression, eight CPUs share
+//! one context.
 
 use std::iter::repeat_n;
 

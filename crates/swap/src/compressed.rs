@@ -228,8 +228,8 @@ impl Compressed {
         let Some(place) = unpack(before).filter(|_| before & TRIED == 0) else { return false };
         let len_max = self.pool.tighter(place.len as usize);
         let tight = compressor.compress(bytes, len_max, |packed| self.pool.shrink(place, packed));
-        // The new word lacks `OLD`: a recompressed page may stay for as long again, because it
-        // takes less room.
+        // The new word lacks `OLD`: a recompressed page takes less room, so it may stay until the
+        // clock has met it twice again.
         word.store(tight.map_or(before, |(place, _)| pack(place) | TIGHT) | TRIED, Ordering::Relaxed);
         if let Some((_, has_room)) = tight {
             self.tight.fetch_add(1, Ordering::Relaxed);
@@ -335,8 +335,8 @@ impl Compressed {
             })
     }
 
-    /// Fills the stock as long as memory can be had. Returns whether the stock is full, or the pool
-    /// is at its limit.
+    /// Fills the stock until it is full, or no more memory can be charged. Returns whether the
+    /// stock is full, or the pool is at its limit.
     pub(crate) fn stock_up(&self) -> bool {
         let before = self.pool.held_bytes();
         let is_enough = self.pool.stock_up();
@@ -346,8 +346,8 @@ impl Compressed {
         is_enough
     }
 
-    /// Returns whether the area has more memory than its limit allows now. Gives back memory that
-    /// isn't in use first.
+    /// First gives back memory that isn't in use. Returns whether the area still has more memory
+    /// than its limit allows now.
     pub(crate) fn is_beyond(&self) -> bool {
         self.pool.is_beyond()
     }

@@ -24,8 +24,8 @@
 //! A disk seeks if its attribute is 1, it isn't virtual, and nothing below it says otherwise:
 //! - A disk is virtual if the driver of one of its parent devices is in [`VIRTUAL_DRIVERS`], or if
 //!   its vendor or model is in [`VIRTUAL_MODELS`], which lists emulated disks. The list of drivers
-//!   contains Xen's in spite of the table, in case a udev rule set the attribute. It doesn't
-//!   contain `nbd`, whose attribute is the server's own answer.
+//!   contains Xen's, although the table says "never", because a udev rule may have set the
+//!   attribute. It doesn't contain `nbd`, whose attribute is the server's own answer.
 //! - A stack of disks (device mapper, md, bcache) seeks if a disk below it does. A loop device
 //!   seeks if the disk below its backing file does. If a disk below can't be found, and no other
 //!   one seeks, the attribute of the stack decides.
@@ -44,8 +44,9 @@
 //! # Why nothing is measured
 //! A measurement would have to read at random places. A new file has no blocks to read, and reads
 //! of a device may be answered by the host's cache. On a disk that seeks, a read takes around 10
-//! ms, so a few dozen reads would delay the start of the program. On a virtual disk a read takes as
-//! long whenever other guests are busy, so the placement could differ from one start to the next.
+//! ms, so a few dozen reads would delay the start of the program. A read from a virtual disk also
+//! takes that long while other guests are busy. So the placement could differ from one start to the
+//! next.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -67,7 +68,7 @@ const VIRTUAL_DRIVERS: [&str; 4] = ["virtio", "vbd", "hv_storvsc", "vmw_pvscsi"]
 const VIRTUAL_MODELS: [&str; 4] = ["QEMU", "VBOX", "VMware", "BHYVE"];
 
 /// The maximum number of disks that are looked at for one area. Real stacks are a few disks deep
-/// and rarely dozens wide. What is beyond counts as not found.
+/// and rarely dozens wide. Further disks count as not found.
 const DISKS_MAX: u32 = 100;
 
 /// The kernel gives at most this many bytes for an attribute: one page.

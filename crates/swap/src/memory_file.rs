@@ -1,4 +1,4 @@
-//! An area in memory: for tests, and for measurements of swapping without the time of a device.
+//! An area in memory: for tests, and for measurements of swapping without a device's latency.
 
 use io::{BackingFile, Identity, IoError};
 use sync::{SharedBytes, SparseWords};

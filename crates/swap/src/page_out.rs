@@ -4,9 +4,9 @@ use sync::SharedBytes;
 
 use crate::slot_word::Owner;
 
-/// A page to be written. Its bytes may change during the write. Then the written copy is worthless,
-/// and must never be read back: the caller, or the thread that changes the bytes, must make sure of
-/// that.
+/// A page to be written. Its bytes may change during the write. Then the written copy is invalid.
+/// The caller, or the thread that changes the bytes, must make sure that this copy is never read
+/// back.
 #[derive(Clone, Copy, Debug)]
 pub struct PageOut<'a> {
     /// All bytes of the page.

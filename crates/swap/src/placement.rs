@@ -43,8 +43,8 @@ pub enum PlacementReason {
         /// The disk's name.
         disk: String,
     },
-    /// This disk is a virtual machine's. The kernel says that the disk rotates, but it says so of
-    /// many virtual disks, whatever disk the host has.
+    /// This disk belongs to a virtual machine. The kernel says that the disk rotates, but it says
+    /// that of many virtual disks, whatever disk the host has.
     Virtual {
         /// The disk's name.
         disk: String,

@@ -2,9 +2,9 @@
 //! another can come in, and the page that leaves needs a slot. If all other slots are in use, this
 //! page gets a slot of the reserve.
 //!
-//! A slot in the reserve is in state *freed*, like a slot in a CPU's batch. A freed slot goes to
-//! the reserve first, if the reserve isn't full. An exchange takes a reserved slot for the page
-//! that leaves, and then frees the slot of the page that came back. So after the exchange the
+//! A slot in the reserve is in state *freed*, like a slot in a CPU's batch. A freed slot is added
+//! to the reserve if the reserve isn't full. An exchange takes a reserved slot for the page that
+//! leaves, and then frees the slot of the page that was swapped in. So after the exchange the
 //! reserve has as many slots as before.
 
 use arrayvec::ArrayVec;

@@ -32,8 +32,8 @@ impl SlotBits {
 pub(crate) struct UsedSlots([u64; WORDS]);
 
 impl UsedSlots {
-    /// Returns the first slot at or after `from` that is used (`true`) or free (`false`); [`SLOTS`]
-    /// if there is none.
+    /// Returns the first slot at or after `from` that is used (if `used` is true) or free (if it is
+    /// false). Returns [`SLOTS`] if there is none.
     fn next(&self, from: usize, used: bool) -> usize {
         let mut at = from;
         while at < SLOTS {

@@ -2,9 +2,8 @@
 //!
 //! A slot that isn't free has one owner: first the thread that allocated it, then the holder of the
 //! page in the slot. Only the owner changes the slot's word, and needs no lock for that; any thread
-//! may read the word. A page that comes back from its slot may keep the slot until the page
-//! changes. While the page is unchanged, it can be swapped out and in again without any of the
-//! area's locks:
+//! may read the word. A page that is swapped in may keep its slot until the page changes. While the
+//! page is unchanged, it can be swapped out and in again without any of the area's locks:
 //! ```text
 //!            allocate         set_cached            set_swapped
 //!    free ─────────────▶ taken ───────▶ cached ◀═══════════════▶ swapped
@@ -46,8 +45,8 @@ impl SlotTable {
     /// Bytes per slot.
     pub(crate) const SLOT_BYTES: u64 = 20;
 
-    /// Creates a table of free slots; `None` if there is no memory for it, or `slots` exceeds the
-    /// numbers that exist.
+    /// Creates a table of free slots; `None` if there is no memory for it, or there are more slots
+    /// than slot numbers.
     pub(crate) fn new(area: u32, slots: u64) -> Option<Self> {
         let slots = usize::try_from(slots).ok().filter(|&slots| slots <= 1 << NUMBER_BITS)?;
         Some(Self { area, entries: zeroed(slots)?, seals: zeroed(slots)? })

@@ -226,7 +226,7 @@ impl Note {
         self.group
     }
 
-    /// Returns the shadow, which the policy evaluates when the page comes back.
+    /// Returns the shadow, which the policy evaluates when the page is swapped in.
     #[must_use]
     pub fn shadow(self) -> u64 {
         self.shadow

@@ -44,9 +44,9 @@
 //! An area also keeps a few slots in a [`Reserve`]. Allocations don't count these as free: "full"
 //! ignores them.
 //!
-//! On a disk that seeks (`disk` finds out whether a disk does), all CPUs share one hand and one
-//! stretch, and freed slots don't wait in batches, but become available at once. So as long as
-//! there are consecutive free slots, pages are written in the order in which they are swapped out.
+//! On a disk that seeks (see `disk`), all CPUs share one hand and one stretch. Freed slots become
+//! available at once, without waiting in a batch. So as long as there are consecutive free slots,
+//! pages are written in the order in which they are swapped out.
 //!
 //! Lock order: hand → batch; hand → cluster. No thread holds a batch's lock while it takes a
 //! cluster's.
@@ -101,8 +101,8 @@ struct Search {
     searching: AtomicU32,
 }
 
-/// Repeats `search` until it takes slots, or until a search takes none and `changes` didn't change
-/// during it, but at most `SEARCHES_MAX` times. Returns the number of slots taken, and the value of
+/// Repeats `search` until a search takes slots, or takes none while `changes` stays the same.
+/// Searches at most `SEARCHES_MAX` times. Returns the number of slots taken, and the value of
 /// `changes` before the last search. That search covered every slot that had been put into a
 /// cluster before `changes` reached this value.
 fn until_quiet(changes: impl Fn() -> u64, mut search: impl FnMut() -> usize) -> (usize, u64) {
@@ -237,10 +237,10 @@ impl Slots {
         self.table.set_seal(slot, seal);
     }
 
-    /// Frees a slot, which the caller must own. If the reserve isn't full, the slot goes there.
-    /// Otherwise it goes to the CPU's batch. A batch's slots become available when the batch is
-    /// full, or when an allocation has found no other slot. With [`Placement::Sequential`], they
-    /// become available at once.
+    /// Frees a slot, which the caller must own. If the reserve isn't full, the slot is added to it,
+    /// otherwise to the CPU's batch. A batch's slots become available when the batch is full, or
+    /// when an allocation has found no other slot. With [`Placement::Sequential`], they become
+    /// available at once.
     ///
     /// # Errors
     /// The number is stale.
@@ -380,8 +380,8 @@ impl Slots {
     #[cold]
     fn search_everywhere(&self, turn: &Turn<'_>, way: Way<'_>, want: usize, into: &mut SlotBatch) -> usize {
         let search = &self.search;
-        // `drain` locks each batch after this. A freeing thread that locks a batch later sees the
-        // increment (F3).
+        // `drain` locks each batch after this increment. So a freeing thread that locks a batch
+        // after `drain` sees the increment (F3).
         search.searching.fetch_add(1, Ordering::AcqRel);
         self.drain();
         let changes = || self.changes.load(Ordering::Acquire); // Pairs with the Release in `put`: F2.
@@ -396,7 +396,7 @@ impl Slots {
         taken
     }
 
-    /// Returns whether a search of the area found no slot, and no slot became free since.
+    /// Returns whether a search of the area found no slot, and no slot has become free since then.
     pub(crate) fn is_full(&self) -> bool {
         // Acquire pairs with the Release in `search_everywhere`. So the load of `changes` below
         // returns a value at least as new as `full_at`.

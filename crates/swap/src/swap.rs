@@ -9,7 +9,7 @@
 //! - A1. Each CPU's copy of the list has an *order*: the areas that get new pages. To allocate
 //!   slots in an area, a thread must hold the lock of a copy that has the area in its order. So an
 //!   area that is in no order gets no new pages. A page that is just being written to the area
-//!   already has its slot, so the removal of the area waits for it as for any other page there.
+//!   already has its slot, so removal waits for this page, too.
 //! - A2. An area is in every copy's *table* before it is in any order, and stays in the tables
 //!   until all its slots are free. So a thread that has the number of a slot finds the slot's area
 //!   in its CPU's table.
@@ -65,11 +65,11 @@ pub trait Owners {
     fn move_slot(&self, owner: Owner, slot: SlotId, moved: &mut dyn FnMut() -> Option<SlotId>);
 
     /// Detaches the page in `frame` from `slot`, and frees the slot. Does nothing if the frame has
-    /// another page by now, or the page is being written to the slot.
+    /// another page now, or the page is being written to the slot.
     fn give_up_slot(&self, frame: u32, slot: SlotId);
 }
 
-/// Why a page didn't come back.
+/// Why a page wasn't brought back into memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotBack {
     /// There is no memory for the page.
@@ -113,7 +113,7 @@ pub struct AreaInfo {
 }
 
 /// Identifies an area that was added. If the area is removed, and another area gets its number,
-/// this still identifies the removed area.
+/// this value still identifies the removed area.
 pub struct Added {
     number: u32,
     area: Weak<Area>,
@@ -138,9 +138,9 @@ pub struct Swap {
     changing: Mutex<()>,
     /// One bit per area, including areas that are being added.
     numbers: AtomicU32,
-    /// Whether the pages of some area are read from a device. Only then is it worthwhile to read a
-    /// page's neighbours along with the page. A hint, which spares readers a lock; updated whenever
-    /// the list of areas changes.
+    /// Whether any area is on a device. Only then is it worthwhile to read a page's neighbours
+    /// along with the page. The flag is a hint: it saves reading threads a lock, and is updated
+    /// whenever the list of areas changes.
     has_device: AtomicBool,
     page_size: usize,
 }
@@ -269,8 +269,8 @@ impl Swap {
     /// be added and removed meanwhile.
     ///
     /// # Errors
-    /// Memory is short, a page can't be read, or a page stays in use. Then the area is in use as
-    /// before, without the pages that are back in memory.
+    /// Memory is short, a page can't be read, or a page stays in use. Then the area stays in use,
+    /// but the pages that were already brought back stay in memory.
     pub fn remove(&self, number: u32, owners: &dyn Owners) -> Result<u64, RemoveError> {
         self.remove_if(number, |_| true, owners)
     }
@@ -608,8 +608,8 @@ impl Swap {
         self.here().all().filter_map(|area| area.compressed()).for_each(Compressed::release_idle);
     }
 
-    /// Charges memory for the stocks of compressed areas, as long as the budget has room for it.
-    /// Returns whether each stock is then full, or its area at its limit.
+    /// Charges memory for the stocks of compressed areas until the stocks are full, or the budget
+    /// has no more room. Returns whether each stock is full, or its area has reached its limit.
     pub fn stock_up(&self) -> bool {
         let areas = self.here();
         // An area that is being removed needs no stock.
@@ -638,7 +638,7 @@ impl Swap {
     }
 
     /// Returns whether some area may have free slots. Returns false if a search of every area found
-    /// no slot, and none of their slots became free since.
+    /// no slot, and no slot has become free since then.
     pub fn may_have_free_slots(&self) -> bool {
         self.here().all().any(|area| !area.slots.is_full())
     }

@@ -41,8 +41,8 @@ type Allocate<'a> = dyn Fn(usize, u32, u32, &mut SlotBatch) -> Option<Arc<Handle
 type Done<'a> = dyn FnMut(usize, Result<SlotId, SwapOutError>) + 'a;
 
 /// Writes pages to slots of areas. Holds no lock during device I/O. `without_buffer` has a bit for
-/// each area that this thread has waited for in vain, because the area had no free buffer. Such an
-/// area gets no more pages, so the thread waits for each area at most once.
+/// each area that had no free buffer, even after this thread waited for one. Such an area gets no
+/// more pages, so the thread waits for each area at most once.
 pub(crate) fn write_out(
     allocate: &Allocate<'_>,
     pages: &[PageOut<'_>],

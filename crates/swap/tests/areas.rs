@@ -262,8 +262,8 @@ fn placement_is_said_or_found_out() {
 struct Stalling {
     disk: SimulatedDisk,
     needs_stable_bytes: bool,
-    /// Whether the disk reads by copying. Such a disk is no device for an area, so it never counts
-    /// as stalled.
+    /// Whether the disk reads by copying. An area doesn't treat such a disk as a device, so the
+    /// disk never counts as stalled.
     reads_by_copy: bool,
     gate: Arc<(Mutex<Gate>, Condvar)>,
 }
@@ -394,9 +394,10 @@ fn pages_go_elsewhere_while_a_device_does_not_answer() {
     assert_eq!(out(&swap, &[5], 0)[0].unwrap().area(), 0, "it answers again");
 }
 
-/// Regression: a thread waited in vain for a buffer for its copy of a page, because a device that
-/// didn't answer had all buffers. The end of this wait counted as progress of the device. So the
-/// area didn't count as stalled any more, and further threads waited for its buffers.
+/// Regression: a thread waited for a buffer for its copy of a page, but got none, because writes to
+/// a device that didn't answer held all buffers. The end of this wait counted as progress of the
+/// device. So the area didn't count as stalled any more, and further threads waited for its
+/// buffers.
 #[test]
 fn a_wait_for_a_buffer_is_no_progress_of_a_device_that_does_not_answer() {
     let stalling = Stalling { needs_stable_bytes: true, ..Stalling::default() };
@@ -455,9 +456,9 @@ fn an_exchange_does_not_try_an_area_again_in_which_it_waited_for_a_buffer() {
 /// waited for one, and then waited again for each further run of its pages, although another area
 /// had room for all of them. It should wait once, and then use the other area.
 ///
-/// Here the free slots of the area are apart, so that each page is a run. As soon as the first page
-/// is refused, the buffers become free. A thread that tried the area for its further pages would
-/// write them there.
+/// Here no two free slots of the area are adjacent, so each page is a run of its own. As soon as
+/// the first page is refused, the buffers become free. A thread that tried the area for its further
+/// pages would write them there.
 #[test]
 fn one_wait_for_a_buffer_is_enough_for_all_pages_of_a_call() {
     /// More pages than an allocation of slots returns at once.

@@ -1,4 +1,4 @@
-//! Devices that return wrong bytes, fail, or become full. Each page comes back as it was written,
+//! Devices that return wrong bytes, fail, or become full. Each page is read back as it was written,
 //! or not at all. A failure affects no other page.
 #![cfg(not(pagefold_loom))]
 
@@ -117,9 +117,9 @@ fn an_error_on_read_is_that_reads_alone() {
     }
 }
 
-/// For each fault: in the first run, call 1 fails; in the second run, call 2; and so on, until a
-/// run ends before that call. Each run is made twice: once only this call fails, and once all later
-/// calls fail as well.
+/// For each fault: call 1 fails in the first run, call 2 in the second run, and so on, until a run
+/// ends before the call that should fail. Each run is made twice: once only this call fails, and
+/// once all later calls fail as well.
 #[test]
 fn whichever_call_fails_no_page_and_no_slot_is_lost() {
     let faults = [

@@ -20,9 +20,9 @@ const PAGE: usize = 4096;
 const SHARE: usize = 8 * 512;
 /// Pages that reclaim writes at once.
 const BATCH: usize = 32;
-/// The throughput must be at least `EFFICIENCY_MIN` times that of the same run in which contention
-/// costs nothing. One page in and one page out together may write at most `SHARED_WRITES_MAX`
-/// times, on average, to cache lines that another CPU wrote to last.
+/// The throughput must be at least `EFFICIENCY_MIN` times the throughput of a second run, in which
+/// contention costs nothing. To swap one page in and one page out, a CPU may write on average at
+/// most `SHARED_WRITES_MAX` times to cache lines that another CPU wrote to last.
 const EFFICIENCY_MIN: f64 = 0.9;
 const SHARED_WRITES_MAX: f64 = 0.1;
 

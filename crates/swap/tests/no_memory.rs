@@ -68,7 +68,8 @@ fn a_compressed_area_without_memory_for_any_of_its_buffers_is_refused() {
     assert_eq!((1..=calls).filter(is_added).count(), 2, "memory that isn't given back does no harm");
 }
 
-/// The tables of a compressed area that are allocated one by one: those of its slots, of its chunks
-/// and their memory, the slots' places, and the page that is being recompressed. Two of these calls
-/// give memory back to the system, so that sparse tables take none yet.
+/// The number of calls with which a compressed area gets memory for its tables: the tables of its
+/// slots, of its chunks and their memory, the slots' places, and the page that is being
+/// recompressed. Two of these calls give memory back to the system, so that sparse tables take none
+/// yet.
 const TABLES: u64 = 13;

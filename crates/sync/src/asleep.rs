@@ -1,6 +1,6 @@
-//! Lets a test wait until another thread of its process sleeps, because that thread waits for
-//! something. The kernel reports whether a thread sleeps. So the test needn't guess how long the
-//! thread takes to go to sleep.
+//! Lets a test wait until another thread of its process has gone to sleep, to wait for something.
+//! The kernel reports whether a thread sleeps. So the test needn't guess how long the thread takes
+//! to go to sleep.
 //!
 //! A thread that polls, and sleeps between two checks, counts as sleeping. A thread that hasn't
 //! begun to run doesn't.
@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-/// How long a thread may take until it sleeps or has ended: much longer than it takes on the
-/// busiest machine.
+/// How long a thread may take until it sleeps or has ended. This is much longer than a thread takes
+/// even on a very busy machine.
 const WATCHDOG: Duration = Duration::from_secs(120);
 /// The time between two looks at a thread.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -25,7 +25,7 @@ const LOOKS: u32 = 3;
 const NOT_BEGUN: i32 = 0;
 const OVER: i32 = -1;
 
-/// A thread that a test waits for. It is the one that calls [`run`](Self::run).
+/// A thread that a test waits for: the thread that calls [`run`](Self::run).
 #[derive(Debug, Default)]
 pub struct Sleeper(AtomicI32);
 

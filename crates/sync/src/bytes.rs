@@ -23,7 +23,8 @@
 //! The caller provides the ordering that makes a torn copy detectable: see `frames`' `page_map`.
 //!
 //! On a virtual machine (`manycore`), a copy is simulated in parts of up to 4 KiB, not word by
-//! word. Each part takes virtual time, and is copied at a single moment of it.
+//! word. Each part takes virtual time, and all its bytes are copied at a single moment of that
+//! time.
 
 use core::ops::Range;
 
@@ -135,7 +136,7 @@ impl<'a> SharedBytes<'a> {
     }
 
     /// Copies `into.len()` bytes from `offset` on, with `Relaxed` loads. The copied bytes may be of
-    /// different age, even those of one word: moves may overlap, and so load a word twice.
+    /// different ages, even within one word, because moves may overlap, and so load a word twice.
     ///
     /// # Panics
     /// If the range exceeds the run. That is a bug of the caller, which must check the user's range
@@ -291,8 +292,8 @@ impl<'a> SharedBytes<'a> {
         self.copy_part_from(0, from);
     }
 
-    /// Overwrites everything with `from`, which must have the same length and may change meanwhile.
-    /// The caller is the only writer of these bytes.
+    /// Overwrites all bytes with `from`, which must have the same length. The bytes of `from` may
+    /// change meanwhile. The caller is the only writer of the bytes that are overwritten.
     ///
     /// # Panics
     /// If the lengths differ.
@@ -357,10 +358,10 @@ impl<'a> SharedBytes<'a> {
         }
     }
 
-    /// Zeroes all bytes. The stores bypass the CPU's caches, except in the cache lines of `soon`,
-    /// to which the caller is about to write. The lines of `soon` are prefetched first, so they
-    /// arrive while the other lines are zeroed. The caller must be the only writer. The stores are
-    /// complete when this function returns.
+    /// Zeroes all bytes. The caller is about to write to the bytes of `soon`, so their cache lines
+    /// are prefetched, and arrive while the other lines are zeroed. The stores to the other lines
+    /// bypass the CPU's caches. The caller must be the only writer. The stores are complete when
+    /// this function returns.
     ///
     /// # Panics
     /// If `soon` exceeds the run.

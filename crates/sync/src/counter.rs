@@ -12,10 +12,10 @@
 //! to the counter's *shared number*. Threads contend for the shared number, but only until the
 //! counter has its place.
 //!
-//! At most `BUSY_MAX` counters have a place that they got in this way, and fewer on a machine with
-//! more than 8 CPUs (`BUSY_BYTES_MAX`). When all of these places are taken, every other counter
-//! keeps using its shared number. Contention stays rare even then: the process has so many busy
-//! counters that few threads are likely to add to the same one at once.
+//! At most `BUSY_MAX` counters have a place that they got after these additions, and fewer on a
+//! machine with more than 8 CPUs (`BUSY_BYTES_MAX`). When all of these places are taken, every
+//! other counter keeps using its shared number. Contention stays rare even then: with so many busy
+//! counters in the process, few threads are likely to add to the same one at once.
 //!
 //! A counter on the hit path gets its place when it is created ([`ThreadCounter::at_hand`]), unless
 //! too many such counters exist already (`AT_HAND_BYTES_MAX`). The counter's owner is responsible
@@ -76,8 +76,8 @@ fn bytes_of_one() -> u64 {
     size_of::<u64>() as u64 * crate::cpu::count() as u64
 }
 
-/// Returns the most counters that can have a place from the beginning. `BUSY_MAX` places are left
-/// for busy counters.
+/// Returns the maximum number of counters that have a place from the beginning. This leaves
+/// `BUSY_MAX` places for busy counters.
 #[cfg(not(pagefold_loom))]
 fn at_hand_max() -> usize {
     ((AT_HAND_BYTES_MAX / bytes_of_one()) as usize).min(PLACES - 1 - BUSY_MAX)
@@ -292,9 +292,9 @@ mod registry {
     }
 
     /// The stack of places that were given back. The lower half is the topmost place plus one, or 0
-    /// if the stack is empty. The upper half counts changes of the stack. Without this count, a
-    /// thread's compare-exchange could succeed although other threads had changed the stack
-    /// meanwhile, if the same place happened to be on top again (ABA).
+    /// if the stack is empty. The upper half counts changes of the stack. Without this count, the
+    /// same place could be on top again after other threads have changed the stack, and a
+    /// compare-exchange would succeed although it must fail (ABA).
     static FREE: AtomicU64 = AtomicU64::new(0);
     /// For each place given back, the place below it plus one, or 0.
     static BELOW: [AtomicU32; PLACES] = [const { AtomicU32::new(0) }; PLACES];

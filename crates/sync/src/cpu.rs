@@ -76,7 +76,8 @@ mod real {
     use std::cell::Cell;
 
     /// The values of [`RSEQ`] that aren't offsets. They mean, in this order: CPUs are only
-    /// pretended; the C library hasn't been queried yet; it registered no restartable sequence.
+    /// pretended; the C library hasn't been queried yet; the C library has registered no
+    /// restartable sequence.
     const PRETENDED: isize = isize::MIN;
     const UNKNOWN: isize = isize::MIN + 1;
     const ABSENT: isize = isize::MIN + 2;

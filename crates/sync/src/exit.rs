@@ -36,10 +36,10 @@ struct List {
     is_hooked: bool,
 }
 
-/// Registers `leaving`, so that its work is done when the process ends, if `leaving` still exists
-/// then. Returns false if the C library can't register another function. Also returns false in a
-/// forked child if another thread was changing the list of registered values at the fork, because
-/// the list then stays locked in the child.
+/// Registers `leaving`. If it still exists when the process ends, its work is done then. Returns
+/// false if the C library can't register another function. In a forked child, also returns false if
+/// another thread of the parent was changing the list of registered values at the fork: the list
+/// then stays locked in the child.
 pub fn register(leaving: &Weak<dyn Leaving>) -> bool {
     // In a forked child the lock may stay locked forever.
     let Some(mut list) = LIST.try_lock_for(LIST_MAX) else { return false };

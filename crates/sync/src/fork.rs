@@ -1,5 +1,5 @@
-//! Memory that a forked child finds zeroed, and a mark by which a process detects that it is such a
-//! child.
+//! Memory that a forked child finds zeroed, and a mark by which a process detects that it is a
+//! forked child.
 //!
 //! On Linux 4.14 and later, the kernel zeroes the memory in the child (`MADV_WIPEONFORK`). Older
 //! kernels and some sandboxes refuse this. Then the child zeroes the memory itself, in a handler
@@ -113,8 +113,8 @@ impl Wiped {
         self.place.take().into_iter().for_each(|place| place.start.store(FREE, Ordering::Release)); // FORK-1
     }
 
-    /// Ends the promise, because the memory goes back to its allocator. From then on, children may
-    /// inherit the contents.
+    /// Ends the promise, because the memory is about to be returned to its allocator. From then on,
+    /// children may inherit the contents.
     pub fn end_and_keep(&mut self) {
         if self.place.is_none() {
             // SAFETY: still mapped, by `new`'s contract; contents don't change.

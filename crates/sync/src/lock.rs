@@ -2,8 +2,8 @@
 //!
 //! Outside of loom models and virtual CPUs, a lock is a futex: only the kernel keeps a list of the
 //! threads that wait for the lock. A forked child doesn't inherit that list, so locks that are
-//! created in the child work correctly. By contrast, a lock library that keeps its own table of
-//! waiting threads has one table per process, and a child may inherit parts of that table locked.
+//! created in the child work correctly. Some lock libraries keep their own table of waiting threads
+//! instead. A process has one such table, and a child may inherit parts of it locked.
 //!
 //! The locks are unfair: a thread that arrives while a waiting thread is about to wake up may get
 //! the lock first.
@@ -307,8 +307,8 @@ mod tests {
     const THREADS: u32 = 4;
     const ROUNDS: u32 = 5_000;
 
-    /// Regression: the kernel refuses times beyond its clock's, so such a wait ended at once, and
-    /// its loop kept a CPU busy.
+    /// Regression: the kernel refuses times beyond its clock's range. So a wait with such a time
+    /// limit ended at once, and the loop around the wait kept a CPU busy.
     #[test]
     fn a_wait_of_any_length_sleeps() {
         for time in [Duration::from_secs(i64::MAX as u64), Duration::MAX] {
@@ -355,7 +355,7 @@ mod tests {
         assert_eq!(turn.into_inner(), THREADS * ROUNDS);
     }
 
-    /// Each notification lets one thread continue, if each thread takes what it was notified of.
+    /// If each thread that continues takes one unit, one notification for each unit is enough.
     #[test]
     fn one_notification_is_enough_for_one_thread() {
         let (free, given) = (Mutex::new(0), Condvar::new());

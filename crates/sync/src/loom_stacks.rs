@@ -1,10 +1,10 @@
 //! Keeps the stacks of loom's threads from one interleaving to the next.
 //!
-//! loom maps a stack for each thread of each interleaving, protects its lowest page (the guard
-//! page), and unmaps it at the end of the interleaving. These system calls, and the page faults of
-//! a new stack, take two fifths of the time of a small model. loom has no setting for this, so in
-//! builds for loom the functions below replace those of libc. `munmap` keeps a stack, and a later
-//! `mmap` of a stack of the same size returns it.
+//! loom maps a stack for each thread of each interleaving, protects the stack's lowest page (the
+//! guard page), and unmaps the stack at the end of the interleaving. These system calls, and the
+//! page faults of a new stack, take two fifths of the time of a small model. loom has no setting
+//! for this, so in builds for loom the functions below replace those of libc. `munmap` keeps a
+//! stack, and a later `mmap` of a stack of the same size returns it.
 //!
 //! - ST1. Only a mapping that was made here, with `MAP_STACK`, is ever kept: `munmap` looks for the
 //!   given address among the thread's [`Stack`]s. All other calls go to the kernel.

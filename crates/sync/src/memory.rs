@@ -12,7 +12,7 @@ const MLOCK_ONFAULT: u32 = 1;
 ///
 /// The system refuses to take back locked memory, and after `mlockall` all memory is locked. So if
 /// the system refuses, this function unlocks the memory and tries again. Afterwards it locks the
-/// memory again, in a mode that brings no page into memory: each page is locked as soon as it is
+/// memory again, in a mode that makes no page resident: the kernel locks each page when it becomes
 /// resident.
 ///
 /// # Safety
@@ -72,9 +72,9 @@ pub fn boxed<T>(values: impl ExactSizeIterator<Item = T>) -> Option<Box<[T]>> {
 
 static IS_IN_DUMPS: AtomicBool = AtomicBool::new(false);
 
-/// Returns whether the caller must behave as if the system had refused its next system call. Code
-/// asks this before each system call that takes memory, makes it writable, or gives it back. Always
-/// false without the feature `refusals`.
+/// Returns whether the caller must behave as if the system had refused the caller's next system
+/// call. Code checks this before each system call that allocates memory, makes memory writable, or
+/// returns memory to the system. Always false without the feature `refusals`.
 #[inline]
 #[must_use]
 pub fn is_refused() -> bool {

@@ -13,13 +13,14 @@
 //! number of CPUs, but not with their product.
 //!
 //! # Invariants
-//! - NEARBY-1. Once `take` has returned, no CPU keeps a handle of the thing that was taken.
-//!   Consider a thread that asks for the thing while its CPU has no handle of it: a *user*. The
-//!   user locks the set of its CPU to which the handle belongs. While it holds this lock, the user
-//!   gets the thing from the home, notes its CPU there, and stores a new handle in the set. A
-//!   thread that [takes](Nearby::take) the thing first empties the home. Then, for each noted CPU,
-//!   it locks and searches the set to which that CPU's handle belongs. So either the user finds the
-//!   home empty, or its CPU is noted and the search finds the new handle:
+//! - NEARBY-1. Once `take` has returned, no CPU keeps a handle of the thing that was taken. A
+//!   *user* is a thread that asks for the thing while its CPU has no handle of it. The user locks
+//!   the set in which its CPU stores handles of this thing. While it holds this lock, the user gets
+//!   the thing from the home, notes its CPU there, and stores a new handle in the set. A thread
+//!   that [takes](Nearby::take) the thing first empties the home. Then, for each noted CPU, the
+//!   taking thread locks and searches the set in which that CPU stores handles of this thing. So
+//!   either the user finds the home empty, or the user's CPU is noted and the search finds the new
+//!   handle:
 //!   ```text
 //!     user: locks its set                     take: locks home: the thing goes; which CPUs?
 //!           locks home: the thing, or none          locks the set of each: waits for the user, and finds its handle
@@ -149,7 +150,7 @@ impl<T> Nearby<T> {
         (crate::cpu::count() * (cpu + size_of::<CachePadded<Box<()>>>())) as u64
     }
 
-    /// Allocates room for handles, unless there is some already, or `try_charge` refuses the
+    /// Allocates the sets of handles, unless they exist already, or `try_charge` refuses the
     /// memory. Without handles, CPUs share the reference counts of things.
     pub fn prepare(&self, try_charge: impl FnOnce(u64) -> bool, uncharge: impl FnOnce(u64)) {
         if self.cpus.get().is_some() || !try_charge(Self::bytes()) {
@@ -183,14 +184,14 @@ impl<T> Nearby<T> {
     }
 
     /// Takes away the thing at `home`. The caller must drop the result without holding a lock,
-    /// because this drop may be the one that destroys the thing.
+    /// because this drop may destroy the thing.
     pub fn take(&self, home: &Home<T>) -> Option<Arc<T>> {
         let (thing, noted) = {
             let mut state = home.state.lock();
             (state.thing.take(), std::mem::take(&mut state.cpus))
         };
-        // Loads `cpus` only after it has read the home: a CPU is noted only once the sets exist, so
-        // this load finds the sets of every noted CPU.
+        // `cpus` is loaded only after the home was read. A CPU is noted only once the sets exist,
+        // so this load finds the sets of every noted CPU.
         let cpus = self.cpus.get().into_iter().flat_map(PerCpu::iter).enumerate();
         for (_, cpu) in cpus.filter(|&(cpu, _)| noted & bit(cpu) != 0) {
             let mut set = Self::set_of(cpu, home).lock();

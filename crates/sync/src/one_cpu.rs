@@ -1,10 +1,10 @@
 //! Keeps a test on one CPU.
 
 /// Keeps the calling thread on the CPU that it is on, until the returned value is dropped. Threads
-/// that it starts meanwhile stay there, too. This is for tests whose result depends on what a CPU
-/// has: a stock of frames or charges, a batch of loaded pages, a part of a swap area. A thread
-/// doesn't search the stocks of all other CPUs. So a thread that moves to another CPU may not find
-/// there what it gave back before the move.
+/// that it starts meanwhile stay there, too. This is for tests whose result depends on per-CPU
+/// state: a stock of frames or charges, a batch of loaded pages, a part of a swap area. A thread
+/// doesn't search the stocks of all other CPUs. So a thread that has moved to another CPU may not
+/// find the frames or charges that it gave back before the move.
 ///
 /// # Panics
 /// If the system refuses.

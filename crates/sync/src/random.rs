@@ -62,7 +62,7 @@ pub fn seeds(usual: u64) -> Range<u64> {
     number(first)..number(end)
 }
 
-/// Spreads the bits of `x`, so that close numbers become unrelated ones (SplitMix64's finalizer). A
+/// Spreads the bits of `x`, so close numbers become unrelated numbers (SplitMix64's finalizer). A
 /// bijection.
 #[inline]
 #[must_use]

@@ -1,5 +1,5 @@
-//! A long array of words that allocates system memory page by page as it is written, and can return
-//! parts of the memory.
+//! A long array of words. The system allocates its memory page by page, when words are written, and
+//! the array can return parts of the memory.
 //!
 //! The words hold users' bytes, so the array is excluded from core dumps, and a forked child finds
 //! zeros in the array. Because the child doesn't get the bytes, the system needn't copy pages that
@@ -14,8 +14,8 @@ use crate::fork::Wiped;
 use crate::memory;
 use crate::zeroed::zeroed;
 
-/// If a part of the array begins and ends at multiples of this many bytes, all of its memory can be
-/// returned. This is a multiple of every system's page size.
+/// If a part of the array begins and ends at multiples of this many bytes, all of the part's memory
+/// can be returned to the system. This is a multiple of every system's page size.
 const ALIGNMENT: usize = if cfg!(pagefold_loom) { WORD } else { 64 << 10 };
 const WORD: usize = size_of::<u64>();
 
@@ -134,8 +134,8 @@ mod tests {
 
     #[test]
     fn memory_comes_where_words_are_written_and_goes_again() {
-        // Writes memory and frees it. Once an allocator has got back a block of this size, it keeps
-        // freed memory of this size, and hands it out again.
+        // Writes memory and frees it. Once a block of this size has been freed, the allocator keeps
+        // freed blocks of up to this size, and hands them out again.
         let bytes = |len| std::hint::black_box(vec![1_u8; len]);
         drop(bytes(16 << 20));
         let (before, _behind) = (bytes(12 << 20), bytes(1 << 20));
@@ -150,8 +150,8 @@ mod tests {
         assert_eq!(resident(all), 0);
         assert!(words.part(part.clone()).iter().all(|word| word.load(Ordering::Relaxed) == 0));
         assert!(SparseWords::new(usize::MAX / 8).is_none());
-        // Regression: after `mlockall`, all memory is locked, and the system refuses to take it
-        // back. Such memory was uncharged, but stayed resident. Now it is unlocked first.
+        // Regression: after `mlockall`, all memory is locked, and the system refuses to take locked
+        // memory back. Such memory was uncharged, but stayed resident. Now it is unlocked first.
         words.part(part.clone()).iter().for_each(|word| word.store(7, Ordering::Relaxed));
         let locked = words.part(part.clone());
         // SAFETY: changes how the kernel backs memory of ours.

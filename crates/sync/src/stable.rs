@@ -7,8 +7,8 @@ use crate::{Arc, SharedBytes};
 /// itself is moved.
 ///
 /// So a request that owns such a value can be handed to a device, which reads and writes the bytes
-/// through pointers (B2 of [`bytes`](crate::bytes)). The value keeps the bytes in place; they need
-/// no other owner.
+/// through pointers (B2 of [`bytes`](crate::bytes)). The value keeps the bytes in place, so the
+/// bytes need no other owner.
 ///
 /// # Safety
 /// [`each`](Self::each) must pass the same runs in the same order each time, until the value is

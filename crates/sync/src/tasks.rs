@@ -40,11 +40,11 @@ pub fn is_waking() -> bool {
     WAKING.with(|depth| depth.get() > 0)
 }
 
-/// Calls `what` once the waker that this thread is calling has returned. By then, everything that
-/// the waker drops has been dropped. A destructor that runs in a waker must not wait
-/// ([`is_waking`]), so it may pass a `what` that hands its work over to another thread. If wakers
-/// are nested, `what` is called once the innermost one has returned. If this thread isn't calling a
-/// waker, or is ending and has already dropped its thread-local values, calls `what` at once.
+/// Calls `what` once the waker that this thread is calling has returned, so everything that the
+/// waker drops has been dropped. A destructor that runs in a waker must not wait ([`is_waking`]),
+/// so it may pass a `what` that hands its work over to another thread. If wakers are nested, `what`
+/// is called once the innermost one has returned. If this thread isn't calling a waker, or is
+/// ending and has already dropped its thread-local values, calls `what` at once.
 pub fn after_waking(what: impl FnOnce() + 'static) {
     let depth = WAKING.get();
     let mut what: Option<Box<dyn FnOnce()>> = Some(Box::new(what));
@@ -153,8 +153,8 @@ mod tests {
         assert!(!too_early.load(Ordering::SeqCst));
     }
 
-    /// An executor that runs tasks in its own waker: calls another waker, and notes whether what
-    /// comes after that one has been called.
+    /// A waker of an executor that runs tasks in its own waker. It calls another waker, and notes
+    /// whether the closure that the other waker passed to [`after_waking`] was called.
     struct Nested(Arc<AtomicBool>);
 
     impl Wake for Nested {
@@ -165,8 +165,8 @@ mod tests {
         }
     }
 
-    /// Regression: an executor ran its tasks in a waker, which didn't return. What their wakers
-    /// left for later was never done.
+    /// Regression: an executor ran its tasks in a waker, which didn't return. So the calls that the
+    /// tasks' own wakers had passed to [`after_waking`] were never made.
     #[test]
     fn what_comes_after_a_nested_waker_does_not_wait_for_the_outer_one() {
         let was_called = Arc::new(AtomicBool::new(false));

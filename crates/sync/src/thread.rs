@@ -39,7 +39,7 @@ pub fn spawn<T: Send + 'static>(
 }
 
 /// Starts a thread of a model. First of all, the calling thread and the new thread change one
-/// atomic. So loom also explores the order in which the new thread goes first.
+/// atomic. So loom also explores the order in which the new thread runs first.
 ///
 /// Without this measure, loom 0.7 can miss that order. Suppose that the calling thread loads an
 /// atomic, and that the new thread loads the same atomic and then changes it. loom remembers only

@@ -7,13 +7,13 @@
 //! | 6 to 31 | yields the CPU | the other thread was preempted, perhaps on this CPU |
 //! | from 32 on | sleeps: 50 µs, twice as long each time, at most 1 ms | the other thread waits itself; or has a lower real-time priority |
 //!
-//! A loop that only yielded might never end: yielding doesn't let a thread of lower real-time
-//! priority run (`sched_yield` under `SCHED_FIFO`). If the loop waited for such a thread on the
-//! same CPU, that thread would starve. So after some turns, the loop sleeps.
+//! A loop that only yields may never end, because yielding doesn't let a thread of lower real-time
+//! priority run (`sched_yield` under `SCHED_FIFO`). If the loop waits for such a thread on the same
+//! CPU, that thread starves. So after some turns, the loop sleeps.
 //!
 //! Each sleep is at most twice as long as the one before, and at most 1 ms. The condition may
-//! become true just as the last sleep begins, so the loop may end late, by at most that sleep. So a
-//! wait takes at most about twice as long as necessary, and is never more than 1 ms too long.
+//! become true just as the last sleep begins. Then the loop ends late by the length of that sleep.
+//! So a wait takes at most about twice as long as necessary, and is never more than 1 ms too long.
 //!
 //! The condition that a loop waits for determines when the loop gives up:
 //!
@@ -55,8 +55,9 @@ const SPINS: u32 = 6;
 const AWAKE_TURNS: u32 = if cfg!(pagefold_loom) { 0 } else { 32 };
 /// The number of turns of a short wait: its sleeps take about 15 ms in total.
 const SHORT_TURNS: u32 = AWAKE_TURNS + 18;
-/// The minimum number of turns of a patient wait, however long it takes. If the whole process was
-/// stopped for seconds, the other thread has had no time to finish, so the wait must go on.
+/// [`Backoff::wait_or`] waits at least this many turns, even if [`PATIENCE`] has passed. If the
+/// whole process was stopped for seconds, the thread that is waited for has had no time to finish,
+/// so the wait must go on.
 const PATIENT_TURNS: u32 = AWAKE_TURNS + 100;
 const SLEEP_MIN: Duration = Duration::from_micros(50);
 const SLEEP_MAX: Duration = Duration::from_millis(1);

@@ -42,8 +42,8 @@ pub fn zeroed<T: Zeroed>(len: usize) -> Option<Box<[T]>> {
     (!start.is_null()).then(|| unsafe { Box::from_raw(core::ptr::slice_from_raw_parts_mut(start, len)) })
 }
 
-/// Requests huge pages where a whole one fits into the array. Its entries are accessed in no
-/// particular order, so with small pages many accesses would miss the TLB.
+/// Requests huge pages where a whole huge page fits into the array. The array's entries are
+/// accessed in no particular order, so with small pages many accesses would miss the TLB.
 #[cfg(not(pagefold_loom))]
 fn advise_huge(start: usize, len: usize) {
     const HUGE: usize = 2 << 20;

@@ -4,16 +4,16 @@
 //! Through the clone, it controls what the disk does.
 //!
 //! - A [`SimulatedDisk`] has its files in memory, or computes their bytes ([`generated_word`]), so
-//!   that a file of a tebibyte takes no memory. Its clock is virtual ([`Timing`]): it advances only
-//!   when the disk is used, and so shows what a program costs on a disk, without waiting for one.
-//!   The disk can lose its [power](SimulatedDisk::power_cut), be
+//!   that a file of a tebibyte takes no memory. Its clock is virtual ([`Timing`]) and advances only
+//!   when the disk is used. So the clock shows how much disk time a program takes, and no thread
+//!   waits. The disk can lose its [power](SimulatedDisk::power_cut), be
 //!   [full](SimulatedDisk::set_capacity), fail [syncs](SimulatedDisk::fail_syncs), and answer
 //!   requests [in any order](SimulatedDisk::reorder) or [when the test says
 //!   so](SimulatedDisk::answer_by_hand).
 //! - A [`FaultyBackend`] passes calls on to another backend. Its [`Schedule`] says which calls
 //!   fail, and each [`Fault`] how: with an error number, with `EINTR` or `EAGAIN`, or by moving
-//!   fewer bytes than it was asked to. A *sweep* runs a test with call 1 failing, then with call 2,
-//!   and so on, until a run ends before the call that should fail.
+//!   fewer bytes than it was asked to. A *sweep* runs a test with call 1 failing, then with call 2
+//!   failing, and so on, until a run ends without having made the call that should fail.
 //!
 //! A seed determines everything that is random, so a failure can be repeated.
 //!

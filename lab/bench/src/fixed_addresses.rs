@@ -1,6 +1,6 @@
-//! Gives the program the same addresses in each run, so that runs on virtual CPUs give the same
-//! figures again. Some of the code chooses by an address, for example the set of a CPU's handles
-//! (`sync::Nearby`).
+//! Gives the program the same addresses in each run, so that runs on virtual CPUs always give the
+//! same figures. Some of the code makes choices that depend on an address, for example which set of
+//! a CPU's handles is used (`sync::Nearby`).
 
 use std::env;
 use std::os::unix::process::CommandExt as _;

@@ -103,8 +103,8 @@ fn step_through(tracee: Tracee, number: usize) -> Result<Vec<Section>> {
 #[cfg(target_arch = "x86_64")]
 fn section_between_breakpoints(tracee: Tracee) -> Result<Section> {
     tracee.run_to_breakpoint()?;
-    // Only from here on. Before, the child must see all CPUs, so that it sets up what it usually
-    // does.
+    // The child is kept on one CPU only from here on. Until now it had to see all CPUs, so that it
+    // set up what it usually does.
     let _together = OneCpu::share_with(tracee)?;
     let Section { mut count, mut lines } = Section::default();
     let mut known = HashMap::new();

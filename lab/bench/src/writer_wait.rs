@@ -72,8 +72,8 @@ pub(crate) fn run(args: &WriterWaitArgs) -> Result<()> {
             bar.inc(1);
         }
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
-        // In the last row, the threads pin another page than the one written to. So it shows how
-        // long the writer waits for a CPU.
+        // In the last row, the threads pin a page to which the writer doesn't write. So this row
+        // shows how long the writer waits for a CPU.
         for (row, subject) in ["pagefold", "fair-mutex", "another-page"].into_iter().enumerate() {
             let metrics = [
                 ("longest_wait", "ms", Summary::of(rounds.iter().map(|round| ms(round[row].longest)))),

@@ -228,8 +228,8 @@ impl Release {
         let parts: Vec<String> =
             parts.filter(|part| part.starts_with("linux-binary-") || part.starts_with("linux-modules-")).collect();
         let is_wanted = |package: &&str| field(package, "Package").is_some_and(|name| parts.contains(&name));
-        // The folder gets its name when it is complete, because this program may be ended
-        // meanwhile.
+        // The folder has a temporary name until it is complete, because this program may be ended
+        // while it unpacks the packages.
         let unpacked = place.join(format!("{release}.new"));
         for package in packages.split("\n\n").filter(is_wanted).chain([image]) {
             let file = field(package, "Filename").ok_or("a package without a file")?;
@@ -262,8 +262,8 @@ fn first(folder: &Path, prefix: &str) -> Result<PathBuf, String> {
 }
 
 impl Case {
-    /// Boots the case's guests. Returns the number of results, or what the second guest found
-    /// promised.
+    /// Boots the case's guests. Returns the number of results or, if there is a second guest, its
+    /// line about the pages that had been promised.
     fn run(&self, place: &Path, release: &Release, programs: &[(&str, PathBuf)]) -> Result<String, String> {
         let root = self.root(place, release, programs)?;
         let disks = ["data", "ledger"].map(|name| place.join(format!("{}.{name}", self.name)));
@@ -351,8 +351,8 @@ impl Case {
         Ok(root)
     }
 
-    /// Boots a guest. Returns its output until it ends or, with `kill`, until it has written for a
-    /// while.
+    /// Boots a guest. Returns its output when the guest has ended. With `kill`, kills the guest
+    /// after it has written for a while, and returns its output so far.
     fn boot(
         &self,
         place: &Path,

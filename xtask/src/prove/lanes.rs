@@ -7,17 +7,17 @@ use super::{Lane, More, kernels, planted, reach};
 use crate::check::{Check, address_sanitizer, cargo, cargo_with, loom, tests, thread_sanitizer, virtual_cpus};
 use crate::workspace;
 
-/// All lanes. Checks that build in the same target directory run one after the other; checks of
-/// other directories run beside them. The build of all tests in the usual directory takes longest.
-/// Beside it run the checks of loom and of virtual CPUs, and then those of the two sanitizers.
-/// Checks that only run tests of this build wait for it, and then run beside each other.
+/// All lanes. Checks that build in the same target directory run one after the other. Checks of
+/// different directories run side by side. The build of all tests, in the usual directory, takes
+/// longest. Meanwhile the checks of loom and of virtual CPUs run, and then those of the two
+/// sanitizers. Checks that only run tests of this build wait for it, and then run side by side.
 pub(crate) static ALL: [Lane; 18] = [
     TESTS, LOOM, PLANTED, MODEL, SWAP, FAULTS, POWER, KILL, FUZZ, STRANGERS, ORDERS, NEIGHBOURS, SANITIZERS, REACH,
     TIMES, BENCHES, CROWDS, KERNELS,
 ];
 
-/// Time limits: of a check that runs only at night, and of all planted bugs. These take half an
-/// hour on a quiet machine.
+/// Time limits: one for a check that runs only at night, and one for all planted bugs together. All
+/// planted bugs take half an hour on a quiet machine.
 const A_NIGHT: Duration = Duration::from_hours(8);
 const FOR_ALL_PLANTED: Duration = Duration::from_hours(4);
 
@@ -67,9 +67,10 @@ fn loom_models() -> Vec<Check> {
     ]
 }
 
-/// The packages that all checks on virtual CPUs name, whichever tests they run; the checks with a
-/// sanitizer have such a list, too. Cargo gives a dependency the features that all named packages
-/// need together. So with another list of packages, cargo would build the dependency again.
+/// All checks on virtual CPUs name these packages, whichever tests they run. The checks with a
+/// sanitizer have such a list, too. Cargo builds a dependency with the features that all named
+/// packages need together. So with another list of packages, cargo would build the dependency
+/// again.
 const ON_VIRTUAL_CPUS: &str = "-p bench -p pagefold -p pagefold-swap -p smp-list -p span-lock";
 const UNDER_THREAD_SANITIZER: &str =
     "-p pagefold -p pagefold-frames -p pagefold-io -p pagefold-swap -p smp-list -p span-lock";

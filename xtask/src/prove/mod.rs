@@ -6,8 +6,9 @@
 //! seeds, power cuts or kills; the gate makes a fixed number of them.
 //!
 //! With `--gate`, as in `.ci/run`, only the gate's checks are run. Without it, those by hand are
-//! run as well. `--hours N` then continues in rounds, each with fresh seeds, cuts and kills, up to
-//! the numbers of a night. `--from SEED` chooses other fresh seeds than an earlier run has tried.
+//! run as well. `--hours N` then continues in rounds, each with fresh seeds, power cuts and kills,
+//! until the counts of a night are reached. `--from SEED` makes the fresh seeds begin at `SEED`, to
+//! skip those that an earlier run has tried.
 
 pub(crate) mod kernels;
 pub(crate) mod lanes;
@@ -158,8 +159,8 @@ pub(crate) fn gate_checks() -> Vec<Check> {
 }
 
 impl Progress {
-    /// No check has been made yet. Fresh seeds begin at `from`, or after those of the gate if these
-    /// reach further.
+    /// Creates the state in which no check has been made yet. Fresh seeds begin at `from`, or after
+    /// the gate's seeds if these reach further than `from`.
     fn new(lane: &'static Lane, from: u64) -> Self {
         let next = lane.more.map_or(0, |more| more.gate.max(from));
         Self { lane, done: 0, next, passed: 0, failed: Vec::new(), injected: (0, 0), time: Duration::ZERO }

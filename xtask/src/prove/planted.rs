@@ -30,11 +30,11 @@ use crate::workspace::{cargo, root, target_directory};
 /// The patches that the gate builds. Loom models catch them, so the verdict doesn't depend on
 /// chance; one build serves both.
 pub(crate) const IN_THE_GATE: [&str; 2] = ["held-ignored-by-swapping", "publication-relaxed"];
-/// The time limit of a check whose patch names none. A check that takes longer may hang, or may
-/// only be slow. These can't be distinguished, so the patch counts as missed.
+/// The time limit of a check whose patch sets no limit. A check that takes longer may hang, or may
+/// only be slow. The two can't be distinguished, so the patch counts as missed.
 const LIMIT: Duration = Duration::from_secs(90);
-/// How many times a check is run while it passes, unless the patch says otherwise. Some bugs of
-/// threads show only by chance.
+/// How many times a check is run at most until it fails, unless the patch says otherwise. Some bugs
+/// of threads show only by chance.
 const TURNS: u32 = 3;
 /// Where the copy and most of its builds are.
 const DIRECTORY: &str = "planted";
@@ -250,8 +250,8 @@ fn rename_version(manifest: &Path) -> io::Result<()> {
     fs::write(manifest, with_own_version(&fs::read_to_string(manifest)?).ok_or(io::ErrorKind::InvalidData)?)
 }
 
-/// Returns the manifest of a workspace with another version for its packages. `None` if it has none
-/// for them.
+/// Returns a workspace's manifest with another version for its packages, or `None` if the manifest
+/// sets no version for them.
 fn with_own_version(manifest: &str) -> Option<String> {
     let (before, packages) = manifest.split_once("[workspace.package]\nversion = \"")?;
     let (version, after) = packages.split_once('"')?;

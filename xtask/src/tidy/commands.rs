@@ -1,5 +1,5 @@
-//! Commands in blocks of shell commands (` ```sh `), in pages and at the heads of examples. A page
-//! of the log shows commands of its time, and isn't looked at.
+//! Checks the commands in blocks of shell commands (` ```sh `), in pages and at the heads of
+//! examples. Pages of the log are skipped, because they show commands of their time.
 //!
 //! This check parses the commands of `cargo xtask`, and looks for the examples that `cargo run`
 //! names. Other checks try the remaining commands: the test `documented` of the crate `cli` runs

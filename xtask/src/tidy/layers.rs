@@ -1,11 +1,12 @@
-//! Finds files of a crate that import each other in a circle. Does the same for folders. Finds
-//! folders of `pagefold` that import one above them in the drawing of ARCHITECTURE.md.
+//! Finds files of a crate that import each other in a circle, and folders that do. Also finds
+//! folders of `pagefold` that import a folder above them in the drawing of ARCHITECTURE.md.
 //!
 //! A module is a file. A module imports another one if it names the other in a `use`, or in a path
-//! that begins with `crate`, `self` or `super`. So a path that begins with the name of a child
-//! doesn't count: a module and its own children may name each other. An item that the crate's root
-//! exports counts as one of the module that defines it. A call of a method isn't an import: the
-//! blocks of `impl Manager` stand in the folders of their subjects. Tests and models are excluded.
+//! that begins with `crate`, `self` or `super`. A path that begins with the name of a child doesn't
+//! count, so a module and its own children may name each other. An item that the crate's root
+//! exports counts as an item of the module that defines it. Calls of methods don't count as
+//! imports, because the blocks of `impl Manager` stand in the folders of their subjects. Tests and
+//! models are excluded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -56,8 +57,8 @@ fn rows(architecture: &str) -> Vec<Vec<&str>> {
     rows.map(|row| row.trim_start().split("  ").next().unwrap_or_default().split(" · ").collect()).collect()
 }
 
-/// Describes each import of a folder that stands higher in the drawing, and each folder of the
-/// drawing that doesn't exist.
+/// Describes each import of a folder that stands higher in the drawing than the importing folder,
+/// and each folder of the drawing that doesn't exist.
 fn arrows_up(folders: &Imports, rows: &[Vec<&str>]) -> Vec<String> {
     let height = |folder: &Module| rows.iter().position(|row| row.contains(&&*folder[0]));
     let is_up = |from: &Module, to: &Module| height(from).zip(height(to)).is_some_and(|(from, to)| to < from);
@@ -117,8 +118,8 @@ fn reachable<'a>(from: &'a Module, imports: &'a Imports) -> BTreeSet<&'a Module>
     found
 }
 
-/// The module that a file is: `src/tidy/layers.rs` is `tidy::layers`, `src/tidy/mod.rs` is `tidy`,
-/// and `src/lib.rs` is the root.
+/// Returns the module of a file: `tidy::layers` for `src/tidy/layers.rs`, `tidy` for
+/// `src/tidy/mod.rs`, and the root for `src/lib.rs`.
 fn module_of(path: &Path) -> Module {
     let inner: PathBuf = path.iter().skip_while(|part| *part != "src").skip(1).collect();
     let mut names: Module = inner.with_extension("").iter().map(|part| part.to_string_lossy().into_owned()).collect();

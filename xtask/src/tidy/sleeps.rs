@@ -42,8 +42,8 @@ const ALLOWED: &[Place] = &[
     // The process is stopped for this time.
     ("crates/pagefold/src/timers.rs", "a_timer_tells_that_the_process_was_stopped"),
     ("crates/pagefold/tests/strangers/surroundings.rs", "is_stopped"),
-    // Between two of the signals or changes of limits that disturb other threads, or while a page
-    // is pinned.
+    // Between two signals or changes of limits with which the test disturbs other threads, or while
+    // a page is pinned.
     ("crates/io/tests/uring_process.rs", "interrupted"),
     ("crates/pagefold/tests/strangers/surroundings.rs", "signals"),
     ("crates/pagefold/tests/stress.rs", "everything_at_once"),
@@ -60,8 +60,8 @@ pub(super) fn check(sources: &[Source]) -> Vec<Violation> {
     compare(sources, ALLOWED)
 }
 
-/// Finds the calls of `sleep` that `allowed` doesn't list, and the places in `allowed` that call it
-/// no more.
+/// Finds the calls of `sleep` that `allowed` doesn't list, and the places in `allowed` that no
+/// longer call it.
 fn compare(sources: &[Source], allowed: &[Place]) -> Vec<Violation> {
     let found: Vec<_> =
         sources.iter().flat_map(|source| calls(source).into_iter().map(move |it| (source, it))).collect();
@@ -90,8 +90,8 @@ struct Call {
     span: proc_macro2::Span,
 }
 
-/// Returns the calls of `sleep` in the tests of a source. The arguments of macros aren't searched.
-/// Tests that run in virtual time have none: such a time is the same on each machine.
+/// Returns the calls of `sleep` in the tests of a source. Skips the arguments of macros. Skips
+/// tests that run in virtual time, where a sleep takes the same time on each machine.
 fn calls(source: &Source) -> Vec<Call> {
     let is_virtual = source.path.starts_with("crates/manycore")
         || source.file.attrs.iter().any(|attribute| {

@@ -15,9 +15,9 @@ fn total(report: &Value, field: &str) -> u64 {
 
 #[test]
 fn so_many_pages_fit_whatever_metadata_takes() {
-    // The command's threads stay there, too. Of 256 pages, each of 9 to 16 CPUs may keep one or two
-    // in its stock of charges. A thread that moves to another CPU searches only eight stocks before
-    // it evicts a page.
+    // The command's threads stay on this CPU, too. If they used 9 to 16 CPUs, each CPU might keep
+    // the charges of one or two of the 256 pages in its stock. A thread that moves to another CPU
+    // searches only eight stocks before it evicts a page.
     let _one_cpu = sync::one_cpu::stay_on_this_cpu();
     let place = Place::new();
     let trace = place.file("t.lis", in_order().repeat(2));

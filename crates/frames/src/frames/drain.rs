@@ -23,7 +23,7 @@ impl Frames {
     /// free frames of these extents.
     ///
     /// This call searches all free frames once, for the frames of all chosen extents together. So
-    /// one drain of many extents costs less than many drains.
+    /// one drain of many extents costs less than many drains of one extent each.
     #[must_use]
     pub fn begin_drain(
         &self,
@@ -34,8 +34,8 @@ impl Frames {
         let rank = |extent| {
             let frames = || self.extents.frames_of(extent).map(|number| FrameId::new(number as u32));
             frames().all(&may_move).then(|| {
-                // A user may keep a page's guard for changing the page indefinitely, so an extent
-                // with such a page comes last. The extent isn't left out: most changes take a
+                // A user who is changing a page may keep the guard for any length of time, so an
+                // extent with such a page comes last. But it isn't left out: most changes take a
                 // moment, and in a small budget each extent may have a page that is being changed.
                 let is_being_changed = frames().any(|frame| self.table.is_being_changed(frame));
                 let pages = frames().filter(|&frame| !self.table.is_frozen(frame)).count();
@@ -70,9 +70,9 @@ impl FrameDrain<'_> {
     }
 
     /// Returns all frames of the extent at position `at`, in use or not. Positions begin at 0; the
-    /// extents come in the order of [`begin_drain`](Frames::begin_drain)'s choice. The caller must
-    /// isolate each of these frames that counts as listed ([`Frames::isolate`]), and evict or move
-    /// its page.
+    /// extents come in the order of [`begin_drain`](Frames::begin_drain)'s choice. If a frame
+    /// counts as listed, the caller must isolate it ([`Frames::isolate`]), and evict or move its
+    /// page.
     pub fn frames(&self, at: usize) -> impl Iterator<Item = FrameId> + use<> {
         self.frames.extents.frames_of(self.drain.extent(at)).map(|number| FrameId::new(number as u32))
     }
@@ -83,9 +83,8 @@ impl FrameDrain<'_> {
         frames.free.sift(&frames.table, |batch| frames.extents.catch_all(&frames.table, batch));
     }
 
-    /// Returns whether a thread seems to have a frame of an extent in its hands: the frame is
-    /// neither listed nor free nor retired, because its page is being loaded, or another thread
-    /// has isolated it.
+    /// Returns whether a thread seems to hold a frame of an extent. Such a frame is neither listed
+    /// nor free nor retired: its page is being loaded, or the thread has isolated the frame.
     #[must_use]
     pub fn has_held(&self, at: usize) -> bool {
         let table = &self.frames.table;
@@ -106,9 +105,9 @@ impl FrameDrain<'_> {
         self.drain.is_over(at)
     }
 
-    /// Gives an extent's memory back and uncharges it. If the budget is being lowered, lowers its
-    /// limit by the same amount. Returns false, and changes nothing, if a frame of the extent is
-    /// still in use, or if the system refuses to take the memory back.
+    /// Gives an extent's memory back and uncharges it. If the budget is being lowered, also lowers
+    /// its limit. Returns false, and changes nothing, if a frame of the extent is still in use, or
+    /// if the system refuses to take the memory back.
     #[must_use]
     pub fn finish(&self, at: usize) -> bool {
         let Self { frames, ref drain } = *self;
@@ -129,7 +128,7 @@ impl FrameDrain<'_> {
 
 impl Drop for FrameDrain<'_> {
     fn drop(&mut self) {
-        // For extents that `finish` has given back, there is nothing to put.
+        // An extent that `finish` has given back has no caught frames any more.
         self.drain.stop(|caught| self.frames.free.put_all(&self.frames.table, caught));
     }
 }

@@ -96,8 +96,8 @@ impl Frames {
     /// Returns how the page was used since the last call, and clears the marks that record these
     /// uses. The caller must hold the frame isolated, so that the frame isn't freed meanwhile.
     ///
-    /// The use for which a page was loaded doesn't count. For a page that was read ahead, this is
-    /// the first use after the load: if it is the only use since the last call, the result is
+    /// The use for which a page was loaded doesn't count. If the page was read ahead, this use is
+    /// the first one after the load. If it is the only use since the last call, the result is
     /// [`Use::None`]. If the first use and later uses all came since the last call, they may be one
     /// burst, so the result is [`Use::Doubtful`].
     #[must_use]
@@ -123,8 +123,8 @@ impl Frames {
     }
 
     /// Evicts an isolated page and leaves `shadow` in its word. The caller may still copy the
-    /// page's bytes from the returned frame. To hold another page, the frame must first be freed
-    /// and allocated again, or [renewed](OwnedFrame::renew).
+    /// page's bytes from the returned frame. Before the frame can hold another page, it must be
+    /// freed and allocated again, or [renewed](OwnedFrame::renew).
     ///
     /// # Errors
     /// Returns the frame, still isolated, if the page is in use, was removed by another thread, or

@@ -8,15 +8,15 @@
 //!   f1 is its owner's                            a reader that copied from f1 looks at the word: not the same stay
 //! ```
 //! - M1. The page's word is resident all the time. So no other thread loads the page again, and the
-//!   chunk of the word counts the page only once.
-//! - M2. A page is moved only if its word isn't *written*; such a page is clean. The reason: a
-//!   flusher that writes a page back *holds* the page by the write state in the frame's record (S4
-//!   of `write_state`), and a move would lose this hold. A flusher finds frames only through words
-//!   that are *written*, so it never holds a page that may be moved. The word of a clean page may
-//!   still be *written*, if the page was in use when it was settled. Then the mover corrects the
-//!   word first.
-//! - M3. f2 is unfrozen before the word names f2, as when a loaded page is published. So a pinner
-//!   that finds f2 through the word can pin it.
+//!   word's chunk counts the page only once.
+//! - M2. A page is moved only if its word isn't *written*; this implies that the page is clean. The
+//!   reason for the rule: a flusher that writes a page back *holds* the page by the write state in
+//!   the frame's record (S4 of `write_state`), and a move would lose this hold. A flusher finds
+//!   frames only through words that are *written*, so it never holds a page that may be moved. If a
+//!   page was in use when it became clean, its word may still be *written*. Then the mover corrects
+//!   the word first.
+//! - M3. The mover unfreezes f2 before the word names f2; a loader that publishes a page does the
+//!   same. So a pinner that finds f2 through the word can pin it.
 //!
 //! A move would be unsafe if the mover missed a pin of f1. The critical case is:
 //! ```text
@@ -51,7 +51,7 @@ impl Frames {
     ) -> Result<(IsolatedFrame, OwnedFrame<'a>), NotMoved<'a>> {
         let from = page.id();
         let (index, word) = self.word_of(from);
-        // Relaxed: a hint. The freeze below orders the look that counts.
+        // Relaxed: a hint. The load that counts comes after the freeze below.
         if PageWord::from_bits(word.load(Ordering::Relaxed)).is_written() {
             self.return_to_short_way(from, index); // M2; it does nothing if the page isn't clean.
         }
@@ -86,9 +86,9 @@ impl Frames {
     }
 
     /// Returns a clean page's readers to the fast path: removes `WRITTEN` from the page's word.
-    /// Does nothing if the page isn't clean, or is in use at this moment. The readers of a clean
-    /// page in use stay on the slower path, until the next writeback of the object
-    /// ([`PageMap::hold`](crate::PageMap::hold)) or a thread that moves the page calls this
+    /// Does nothing if the page isn't clean, or is in use at this moment. If a clean page is in
+    /// use, its readers stay on the slower path for now. The next writeback of the object
+    /// ([`PageMap::hold`](crate::PageMap::hold)), or a thread that moves the page, calls this
     /// function again.
     pub(crate) fn return_to_short_way(&self, frame: FrameId, index: usize) {
         let table = &self.table;

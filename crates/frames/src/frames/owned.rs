@@ -34,7 +34,8 @@ impl<'a> OwnedFrame<'a> {
     }
 
     /// Lets `fill` write the frame's bytes. `fill` must write all of them, or the caller must not
-    /// publish the frame: bytes that aren't written are still another page's.
+    /// publish the frame: bytes that `fill` doesn't write still belong to the frame's previous
+    /// page.
     pub fn fill<T>(&self, fill: impl FnOnce(SharedBytes<'_>) -> T) -> T {
         // Pairs with the fences in `Lookup::copy_and_look` and `copy_version`: if a reader copies a
         // byte that `fill` has written, the reader's second load of the page word shows that the
@@ -58,9 +59,9 @@ impl<'a> OwnedFrame<'a> {
         self.frames.bytes(self.id).copy_to(offset, into);
     }
 
-    /// Prepares the frame for another page, as if the frame had been freed and allocated again,
-    /// except that the frame keeps the bytes that it holds now. Returns false, and changes nothing,
-    /// if the frame's generations are nearly used up.
+    /// Prepares the frame for another page. This has the same effect as freeing the frame and
+    /// allocating it again, but the frame keeps its bytes. Returns false, and changes nothing, if
+    /// the frame's generations are nearly used up.
     #[must_use]
     pub fn renew(&mut self) -> bool {
         self.fresh = self.fresh || self.frames.table.begin_next_stay(self.id);

@@ -18,7 +18,7 @@ const CHUNK: u64 = 512;
 const SEGMENT: u64 = CHUNK * 512;
 const CHUNK_COST: u64 = 4096;
 const BLOCK: u64 = CHUNK * 16;
-/// The charge for a system page of states, for the same block of neighbouring segments.
+/// The charge for a system page of states, which neighbouring segments share.
 const BLOCK_COST: u64 = 4096;
 
 fn frames_with(change: impl FnOnce(&mut Config)) -> Arc<Frames> {
@@ -186,8 +186,8 @@ fn a_page_moves_with_its_labels_and_stays_in_memory() {
     assert!(evict(&frames, id, 1) && frames.stats().free_frames == frames.stats().frames);
 }
 
-/// Regression: a page was in use when its bytes were durable. From then on it couldn't be moved
-/// until the next writeback, so its extent couldn't be given back, although the page was clean.
+/// Regression: a page was in use when it became clean. From then on it couldn't be moved until the
+/// next writeback, so its extent couldn't be given back, although the page was clean.
 #[test]
 fn a_page_that_was_in_use_when_it_was_settled_moves_later() {
     let frames = frames();

@@ -105,8 +105,8 @@ fn a_batch_is_counted_before_it_can_be_taken() {
 }
 
 /// While one thread pops, another thread takes two batches and puts the first one back. The first
-/// thread may then have loaded an outdated link, to a batch that the other thread holds. It must
-/// notice this, and retry.
+/// thread may then have loaded an outdated link, to a batch that the other thread holds. The first
+/// thread must notice this, and retry.
 #[test]
 fn a_batch_that_is_on_top_again_is_told_from_before() {
     sync::model(|| {

@@ -15,7 +15,8 @@ pub enum Detach<'a> {
     Pinned,
     /// Another thread has the page's frame frozen or holds the page for writeback, or the page's
     /// state has changed during this call. A thread that evicts the page keeps the frame frozen for
-    /// a few instructions only. Writing to the page, or writing it back, may take longer.
+    /// a few instructions only. A thread that writes to the page, or writes it back, may take
+    /// longer.
     Busy,
     /// Another thread is loading the page.
     Loading,
@@ -71,9 +72,9 @@ impl PageMap {
             outcome
         };
         // Checks that the frame still holds this page. The frame may have gone to another page
-        // before this thread froze it; the page's word then no longer names the frame. Relaxed is
-        // enough: `freeze` is Acquire, and if the word still names the frame, other threads change
-        // at most the word's hot bit while the frame is frozen.
+        // before this thread froze it; the page's word then no longer names the frame. A Relaxed
+        // load is enough: `freeze` is Acquire, and if the word still names the frame, other threads
+        // change at most the word's hot bit while the frame is frozen.
         if !now.same_stay(PageWord::from_bits(word.load(Ordering::Relaxed))) {
             return refuse(Detach::Busy);
         }

@@ -1,7 +1,7 @@
 //! Loading pages into memory. Threads compete to change a page's word from *vacant* or *swapped* to
-//! *loading*. The winner (the loader) must end the load, and the other threads wait for this. A
-//! loader that needs a frame allocates it before it begins, so it never waits for memory while the
-//! word is in *loading*.
+//! *loading*. The winner (the loader) must end the load; until then the other threads wait. A
+//! loader that needs a frame allocates the frame before it begins the load, so it never waits for
+//! memory while the word is in *loading*.
 
 use std::ops::Range;
 use std::task::Waker;
@@ -129,7 +129,7 @@ impl<'a> Loading<'a> {
 
     /// Makes the page resident like [`publish`](Self::publish), but doesn't return the frame, and
     /// the caller puts it on no list. The frame is marked as listed all the same. So a thread that
-    /// removes the page later gets the frame as if the frame were on a list.
+    /// removes the page later gets the frame, just as it gets a frame that is on a list.
     ///
     /// # Panics
     /// If `frame` isn't fit for [`publish`](Self::publish).
@@ -222,10 +222,11 @@ impl PageMap {
         self.begin_load_paying(page, &mut Payment::NotDue).unwrap_or(BeginLoad::NoRoom)
     }
 
-    /// Begins to load a page like [`begin_load`](Self::begin_load), but makes no part of the map.
+    /// Begins to load a page like [`begin_load`](Self::begin_load), but only if the part of the map
+    /// that contains the page's word already has memory.
     ///
     /// # Errors
-    /// If the load would have to make a part.
+    /// If the load would have to make this part.
     pub fn begin_load_in_part(&self, page: u64) -> Result<BeginLoad<'_>, Unpaid> {
         self.begin_load_paying(page, &mut Payment::Due)
     }
@@ -245,16 +246,16 @@ impl PageMap {
         self.words_of(pages).any(|words| self.shared.frames.words.any_idle(words))
     }
 
-    /// Gives back all parts of the map except those with a page in memory or in swap, and returns
-    /// the number of these exceptions. The caller must know that no thread loads pages of the map
-    /// any more. See [`Frames::sweep_maps`](crate::Frames::sweep_maps) for `returned`.
+    /// Gives back the parts of the map, but keeps each part that has a page in memory or in swap.
+    /// Returns the number of parts that it keeps. The caller must know that no thread loads pages
+    /// of the map any more. See [`Frames::sweep_maps`](crate::Frames::sweep_maps) for `returned`.
     pub fn give_back_parts(&self, mut returned: impl FnMut(u64)) -> usize {
         let (frames, all) = (&self.shared.frames, 0..self.pages());
         self.words_of(all).map(|part| frames.words.give_back_all(part, &frames.budget, &mut returned)).sum()
     }
 
     /// Begins to load a page like [`begin_load`](Self::begin_load), for a caller that pays for
-    /// parts of the map. If this makes a part, it changes `payment` from [`Payment::Made`] to
+    /// parts of the map. If this call makes a part, it changes `payment` from [`Payment::Made`] to
     /// [`Payment::Due`]. A part may be made even if the load isn't begun.
     ///
     /// # Errors

@@ -161,7 +161,7 @@ impl PageMap {
         }
     }
 
-    /// Creates a pinner of a page, which takes turns with the page's writers.
+    /// Creates a pinner, which takes turns with the writers of the page.
     #[must_use]
     pub fn pinner(&self, page: u64) -> Pinner<'_> {
         Pinner { map: self, page, place: None }
@@ -172,7 +172,8 @@ impl PageMap {
 /// might find another writer. So when the pinner finds a writer, it makes a *reservation* in the
 /// frame, which becomes a pin when this writer is done (`frame_table`).
 ///
-/// The pinner keeps the reservation between attempts, so it should be dropped when the wait ends.
+/// The pinner keeps the reservation between attempts, so the pinner should be dropped when the wait
+/// ends.
 #[derive(Debug)]
 pub struct Pinner<'a> {
     map: &'a PageMap,

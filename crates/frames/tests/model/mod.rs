@@ -1,5 +1,5 @@
 //! Helpers for the models. A model has few frames, of two words each. Both words of a page are its
-//! *mark*, which tells the page and its version.
+//! *mark*, which identifies the page and its version.
 #![allow(dead_code, unreachable_pub, reason = "each model uses some of it, and nobody else any")]
 
 use pagefold_frames::{BeginLoad, Config, Frames, IsolatedFrame, Labels, OwnedFrame, PageMap, PinnedFrame};

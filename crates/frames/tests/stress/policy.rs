@@ -153,8 +153,8 @@ impl Policy {
         thread::yield_now();
     }
 
-    /// Checks that every page can be removed after all threads have stopped, that every frame is
-    /// free then, and that no page map takes memory any more.
+    /// Removes every page, after all threads have stopped. Checks that this succeeds, that
+    /// afterwards every frame is free, and that no page map takes memory any more.
     pub(crate) fn end(self) {
         for (map, page) in Self::pages() {
             match self.maps[map].detach(page, 0, false) {
@@ -177,8 +177,8 @@ impl Policy {
 pub(crate) type Step<T> = fn(&T, &mut Random);
 
 /// Starts a thread for each of `steps`. The thread takes its step at least the given number of
-/// times, and then continues until all other threads have done the same, because they may wait for
-/// what it does.
+/// times, and then continues until all other threads have done the same, because the others may
+/// need its steps to make progress.
 pub(crate) fn run<T>(test: T, steps: &[(u64, Step<T>)]) -> T
 where
     T: AsRef<Policy> + Send + Sync + 'static,

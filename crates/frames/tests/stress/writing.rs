@@ -46,7 +46,7 @@ fn contents(map: usize, page: u64, version: u64) -> Page {
     (0..WORDS).flat_map(|at| word(at).to_ne_bytes()).collect()
 }
 
-/// Returns the version that `bytes` are. Panics if they are torn, or another page's.
+/// Returns the version that `bytes` contain. Panics if they are torn, or another page's.
 fn version_of(map: usize, page: u64, bytes: &[u8]) -> u64 {
     let first = u64::from_ne_bytes(bytes[..8].try_into().unwrap());
     let version = first >> 16 & 0xffff_ffff;

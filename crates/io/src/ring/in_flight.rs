@@ -131,8 +131,8 @@ mod tests {
     use crate::{Access, DirectIo, Posix};
 
     /// Regression: the thread that completed a file's last request closed the file, if the last
-    /// handle had been dropped meanwhile. Closing may wait for the device. Then the reaper was kept
-    /// from the answers of all other devices, or a thread was kept from its own.
+    /// handle had been dropped meanwhile. Closing may wait for the device. Meanwhile the reaper
+    /// took no answers of other devices, or another completing thread took no answers of its own.
     #[test]
     fn a_thread_that_completes_requests_never_closes_their_file() {
         let directory = tempfile::tempdir().unwrap();
@@ -142,7 +142,7 @@ mod tests {
             let file = Arc::new(Posix::new(DirectIo::Never).open_file(&path, Access::Read).unwrap());
             let (identity, descriptor) = (file.identity(), format!("/proc/self/fd/{}", file.fd.as_raw_fd()));
             let is_open = || std::fs::read_link(&descriptor).is_ok_and(|link| link == path);
-            // The pool's only thread is busy, so it leaves alone what it is given.
+            // The pool's only thread is busy, so work that is queued for it waits.
             let (pool, may_go_on) = (Pool::new(1).unwrap(), Arc::new(AtomicBool::new(false)));
             let told = Arc::clone(&may_go_on);
             let busy = move || wait_until("the request is completed", || told.load(Ordering::Acquire));

@@ -9,8 +9,8 @@ use std::collections::VecDeque;
 use super::in_flight::{InFlight, Submitted};
 use crate::BackingFile as _;
 
-/// A device may start a request while it has fewer than `SLOT_SHARE` × (number of free slots) in
-/// flight.
+/// A device may start a request while it has fewer requests in flight than `SLOT_SHARE` times the
+/// number of free slots.
 const SLOT_SHARE: usize = 3;
 
 /// The requests of one ring, in lanes and in slots. A request of a device waits in the device's
@@ -45,8 +45,8 @@ impl Lanes {
         &mut self.lanes[at]
     }
 
-    /// Returns whether requests of this device may wait here: a slot is free, or will be once the
-    /// device answers.
+    /// Returns whether requests of this device may wait here: a slot is free, or will become free
+    /// when the device answers.
     pub(super) fn may_wait(&mut self, device: u64) -> bool {
         !self.free.is_empty() || self.lane(device).in_flight > 0
     }

@@ -2,8 +2,8 @@
 //!
 //! The lock words are the machine's own atomics. A thread first tries to take the lock, then spins
 //! as parking_lot does, and then parks in a queue at the lock word's address, like a futex. If
-//! several threads try to take a free lock, the machine's directory of cache lines decides which
-//! thread gets it, so barging and convoys appear in the results.
+//! several threads try to take a free lock, the first to get the lock word's cache line wins. So
+//! barging and convoys appear in the results.
 //!
 //! Outside of a machine, a thread takes a lock by compare-and-swap on the same word, and yields
 //! while another thread holds the lock. That is correct but slow; it suffices for set-up code.
@@ -164,9 +164,8 @@ fn rest(world: &World, pauses: u64) {
 }
 
 /// Releases the lock word at `address`. `give` frees the word, and returns how many of the threads
-/// that are parked in [`wait_for`] must be woken. The profile shows the time of the release at
-/// `at`, the source line that took the lock, because the drop of a guard has no source line of its
-/// own.
+/// that are parked in [`wait_for`] must be woken. The profile charges the release to `at`, the
+/// source line that took the lock, because the drop of a guard has no source line of its own.
 fn give_back((label, kind, address): (Label, &'static str, usize), at: At, give: impl FnOnce() -> usize) {
     let Some(world) = world::current() else {
         give();

@@ -184,8 +184,8 @@ impl<T: ?Sized> RwLock<T> {
         give_back(self.place(), at, || {
             // Release pairs with the Acquire in `take_share` and `take_all`.
             let left = self.state.fetch_sub(held, Ordering::Release) - held;
-            // If another thread took the lock since then, it leaves the mark, and wakes the parked
-            // threads when it releases the lock.
+            // If another thread has taken the lock since the subtraction, that thread leaves the
+            // mark in place. It wakes the parked threads when it releases the lock.
             let wakes =
                 left == WANTED && self.state.compare_exchange(WANTED, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok();
             if wakes { usize::MAX } else { 0 }

@@ -4,10 +4,10 @@
 //! the bytes of the next reads are prefetched into the CPU's cache, page words further ahead than
 //! bytes. So the memory latencies of a dozen reads overlap.
 //!
-//! Then the loads of the missing pages are launched together (`flight`): one request for
-//! neighbouring pages, and a few requests at a time, so that the device begins early. Each of the
-//! remaining reads then completes like a single read, in the order in which the pages arrive. If a
-//! load fails, only the reads that need its pages fail.
+//! Then the missing pages' loads are launched (`flight`). Neighbouring pages share a request.
+//! Requests are submitted a few at a time, so the device begins early. Each of the remaining reads
+//! then completes like a single read, in the order in which the pages arrive. If a load fails, only
+//! the reads that need its pages fail.
 
 use std::ops::Range;
 
@@ -255,8 +255,8 @@ impl Handle {
     /// Helps to complete the loads that `call` launched, until `done()` returns true or all of
     /// these loads have completed. Returns true if the wait ended because of the device's timeout.
     ///
-    /// If `done()` becomes true because another thread completes a load, this function notices that
-    /// at most a few milliseconds later.
+    /// If another thread completes a load, and `done()` becomes true for that reason, this function
+    /// notices it within a few milliseconds.
     pub(crate) fn help_until(&self, call: &Call, done: &dyn Fn() -> bool) -> bool {
         let (watch, mut waited) = (self.file.watch(), Duration::ZERO);
         let helping = Helping { back_soon: true, ..self.helping() };

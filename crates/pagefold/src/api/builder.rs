@@ -131,7 +131,7 @@ impl Builder {
         self
     }
 
-    /// Sets how long a call waits for a file's device. Default: as long as the device takes, like
+    /// Sets how long a call waits for a file's device. Default: until the device answers, like
     /// `pread` and `fsync`.
     ///
     /// A call that has waited this long for an answer fails with [`Error::DeviceTimeout`]. The
@@ -148,9 +148,9 @@ impl Builder {
     /// data that wasn't written to the device is lost.
     ///
     /// With a timeout, requests are always executed by the kernel or by other threads. So a read
-    /// takes some microseconds longer if its page isn't in memory. The timeout doesn't bound
-    /// opening files and swapping. Choose a time that is longer than a healthy device ever takes to
-    /// answer: with a long queue, that may be a second.
+    /// takes some microseconds longer if its page isn't in memory. The timeout doesn't apply to
+    /// opening files, or to swapping. Choose a time that is longer than a healthy device ever takes
+    /// to answer: with a long queue, that may be a second.
     #[must_use]
     pub fn io_timeout(mut self, time: impl Into<Option<Duration>>) -> Self {
         self.io_timeout = time.into();
@@ -166,9 +166,9 @@ impl Builder {
     }
 
     /// Adds a swap area of compressed pages, which is filled before all other areas. It takes up to
-    /// `limit` bytes of the budget. A page that doesn't shrink to three quarters of its size or
-    /// less goes to another area. When this area is full, the pages that have been in it longest
-    /// move to the other areas.
+    /// `limit` bytes of the budget. If compression saves less than a quarter of a page, the page
+    /// goes to another area. When this area is full, the pages that have been in it longest move to
+    /// the other areas.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -204,9 +204,9 @@ impl Builder {
     /// Builds the Pagefold.
     ///
     /// # Errors
-    /// A swap area that can't be used. A text that isn't a size; a page size that isn't supported;
-    /// a budget too small for 16 pages, or larger than 2^30 pages; the system's refusal of address
-    /// space, memory or a thread.
+    /// Fails if a swap area can't be used, a text isn't a size, or the page size isn't supported.
+    /// Also fails if the budget is too small for 16 pages or larger than 2^30 pages, or the system
+    /// refuses address space, memory or a thread.
     pub fn build(self) -> Result<Pagefold, Error> {
         let page_size = checked_page_size(self.page_size?)?;
         let memory = self.memory?.unwrap_or_else(|| Size(machine::memory_allowed().bytes / 4));

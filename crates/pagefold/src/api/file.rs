@@ -125,8 +125,8 @@ impl File {
     /// A pinned page can't be evicted, so pin only a small part of the group's limit at a time.
     ///
     /// A pinned page can't be written to, either. A writer waits for existing pins to end, and
-    /// keeps new pins waiting for about the first 30 ms of its wait. So a pin that is shorter than
-    /// that delays the writer only until the pin ends. After the 30 ms, the writer lets new pins in
+    /// keeps new pins waiting for about the first 30 ms of its wait. So if the existing pins end
+    /// within 30 ms, the writer waits only for them. After the 30 ms, the writer lets new pins in
     /// from time to time, so that a thread that holds a pin and waits for another one doesn't
     /// deadlock with the writer.
     ///
@@ -161,7 +161,7 @@ impl File {
     }
 
     /// Pins a page like [`page_at`](Self::page_at), if that is possible without I/O and without
-    /// waiting: the page is in memory, and no thread writes to it. Otherwise returns `None`, and
+    /// waiting: the page is in memory, and no thread writes to it. Otherwise returns `None`; then
     /// [`page_at`](Self::page_at) would wait, or return an error.
     ///
     /// Exception: if the page was read ahead and this is its first use, the call may submit reads
@@ -247,10 +247,10 @@ impl File {
     /// process ends normally. If the process is killed before that, the data is lost.
     ///
     /// If the file ends before the written range, the file becomes longer, and the gap is filled
-    /// with zeros. To keep other processes from appending into the gap, the call first makes the
-    /// file longer on its device: up to the last byte that the call writes to the first page of the
-    /// range. If the call fails after that, the file may keep this length, with zeros after its old
-    /// end.
+    /// with zeros. To keep other processes from appending into the gap, the call first extends the
+    /// file on its device, up to the end of the bytes that it writes to the first page of the
+    /// range. If the call fails after this step, the file may keep this length, with zeros after
+    /// its old end.
     ///
     /// Other threads see each page as it was before the write or after the write. Exception: if the
     /// write starts past the end of the file, they may first see the file extended with zeros. A
@@ -306,8 +306,8 @@ impl File {
     /// Returns a guard like [`page_mut_at`](Self::page_mut_at), if that is possible without I/O and
     /// without waiting. The page must be in memory, neither pinned nor being changed, and either
     /// dirty or charged to this handle's group. There must be room for the copy. If the file ends
-    /// in this page, no other thread may be changing the file's length. Otherwise returns `None`,
-    /// and [`page_mut_at`](Self::page_mut_at) would wait, or return an error.
+    /// in this page, no other thread may be changing the file's length. Otherwise returns `None`;
+    /// then [`page_mut_at`](Self::page_mut_at) would wait, or return an error.
     #[must_use]
     pub fn try_page_mut_at(&self, offset: u64) -> Option<PageMut<'_>> {
         self.handle.check_writable().ok()?;
@@ -321,8 +321,8 @@ impl File {
     /// # Errors
     /// [`Error::ReadOnly`]; [`Error::FileTooLarge`] past `i64::MAX` bytes; [`Error::PageBusy`] if
     /// an affected page is pinned or being changed; [`Error::WriteFailed`] with the backend's
-    /// error. The affected pages are the page with the lower of the old and the new end, and all
-    /// later pages.
+    /// error. The affected pages begin with the page that contains the old or the new end of the
+    /// file, whichever is lower.
     ///
     /// After an error nothing is changed. But if the file was to become shorter, other threads may
     /// have seen the shorter file for a while, even for seconds if a page is in use. In two cases
@@ -342,10 +342,10 @@ impl File {
     /// # Errors
     /// [`Error::WriteFailed`] if this call couldn't make the data durable, or if there was an
     /// earlier failure that wasn't reported through this handle yet. If several calls wait for the
-    /// same failing write, all of them fail. Data that the file lacks stays in memory: a later `Ok`
-    /// guarantees that the file has it. Exception: with
+    /// same failing write, all of them fail. Data that couldn't be written stays in memory: a later
+    /// `Ok` guarantees that the file has this data. Exception: with
     /// [`IoError::CutOff`](crate::io::IoError::CutOff) changes are lost, because another process
-    /// has truncated the file below them.
+    /// has truncated the file below the changed bytes.
     pub fn sync(&self) -> Result<(), Error> {
         self.handle.sync(None)
     }
@@ -362,8 +362,8 @@ impl File {
     /// [`Advice::Sequential`] apply to all accesses through this handle, whatever the range is.
     ///
     /// # Errors
-    /// For [`Advice::WillNeed`], those of loading, except for lack of memory. For
-    /// [`Advice::PageOut`], those of [`sync`](Self::sync).
+    /// For [`Advice::WillNeed`], the errors of loading, except lack of memory. For
+    /// [`Advice::PageOut`], the errors of [`sync`](Self::sync).
     pub fn advise(&self, range: Range<u64>, advice: Advice) -> Result<(), Error> {
         self.handle.advise(range, advice)
     }
@@ -372,8 +372,8 @@ impl File {
     /// whichever group they were charged to. Returns the number of bytes that were recharged. Skips
     /// pages that are pinned or being changed. Also skips dirty pages: [sync](Self::sync) first.
     ///
-    /// First makes room by evicting `group`'s coldest pages. If the pages to be charged exceed the
-    /// group's whole limit, nothing is evicted.
+    /// First makes room by evicting `group`'s coldest pages. But if the pages to be charged exceed
+    /// the group's whole limit, evicts nothing.
     ///
     /// # Errors
     /// [`Error::LimitReached`] if there is no room for a further page; the pages before it are

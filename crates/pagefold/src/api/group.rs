@@ -91,7 +91,7 @@ impl GroupBuilder {
     }
 
     /// Sets how many of the group's bytes may be in swap slots. Default: as many as fit into the
-    /// swap areas. With 0, no page goes to a slot. A page that repeats a single word needs no slot:
+    /// swap areas. With 0, no page gets a slot. A page that repeats a single word needs no slot, so
     /// it may be swapped out in any case. During exchanges, which swap out one page so that another
     /// can be swapped in, up to eight slots more than this limit may be in use.
     #[must_use]
@@ -208,10 +208,10 @@ impl Group {
 
     /// Changes the limit. If the limit is lowered, the call reclaims the excess before it returns.
     /// It waits for the group's own dirty pages, and gives up if none of them is written for two
-    /// seconds. Pinned pages stay, and so do pages that can't be written to their file. The
-    /// metadata of swapped pages stays, too; it is charged to the group in chunks of a system page.
-    /// The excess that is left is reclaimed when the group next needs a page. If this metadata
-    /// alone exceeds the limit, no page comes into memory until the limit is raised, or pages are
+    /// seconds. Pinned pages stay, and so do pages that can't be written to their file. The excess
+    /// that is left is reclaimed when the group next needs a page. The metadata of swapped pages
+    /// stays, too; it is charged to the group in chunks of a system page. If this metadata alone
+    /// exceeds the limit, no page comes into memory until the limit is raised, or pages are
     /// discarded or unmapped.
     ///
     /// # Errors
@@ -227,8 +227,8 @@ impl Group {
             manager.memory.drain_charges(Some(self.state().id));
             // Another thread may have raised the limit again.
             let beyond = self.state().charged().saturating_sub(self.state().max()) as usize;
-            // A walk that was in vain before may succeed now: pages may have been written back or
-            // unpinned.
+            // A walk that found nothing to evict before may succeed now: pages may have been
+            // written back or unpinned.
             self.state().walk.forget();
             if beyond == 0 {
                 return Ok(());

@@ -8,7 +8,7 @@
 //! | a read is | because | becomes |
 //! |---|---|---|
 //! | put off | it was just pushed | under way: launched together with a few others (`flight`) |
-//! | under way | some of its pages are being loaded, perhaps by other threads | there, when a check finds none loading |
+//! | under way | some of its pages are being loaded, perhaps by other threads | there, when a check finds that none of its pages is being loaded |
 //! | there | its pages were loaded | returned, after its bytes were copied |
 //!
 //! The queue checks the reads that are under way only when no read is there. So one check finds all
@@ -90,10 +90,10 @@ impl<'b, T> ReadQueue<'b, T> {
 
     /// Adds a read, with a tag that is returned together with it. Doesn't wait for the device.
     ///
-    /// The read's missing pages are loaded concurrently with those of the other reads, up to a
-    /// quarter of the group's limit. This call copies no bytes, not even from pages that are
-    /// already in memory: [`wait`](Self::wait) copies them when it returns the read. If a page is
-    /// evicted before that, `wait` loads it again.
+    /// The missing pages of all reads in the queue are loaded concurrently, up to a quarter of the
+    /// group's limit. This call copies no bytes, not even from pages that are already in memory:
+    /// [`wait`](Self::wait) copies them when it returns the read. If a page is evicted before that,
+    /// `wait` loads it again.
     pub fn push(&mut self, request: ReadRequest<'b>, tag: T) {
         let pages = self.file.handle().pages_of(request.offset, request.into.len());
         self.put_off.push_back(Entry { request, pages, tag });

@@ -2,17 +2,17 @@
 //!
 //! Each device is written to independently, so a device that doesn't answer delays only its own
 //! files (`flusher`). The backend decides which files share a device: those whose identities have
-//! the same device number. A file gets its `Device` when it is opened for writing. If the time that
-//! calls wait for devices is limited, every open file has a `Device`, so that reads can be watched,
-//! too (`watchdog`).
+//! the same device number. A file gets its `Device` when it is opened for writing. If there is a
+//! limit on how long calls wait for devices, every open file has a `Device`, so that reads can be
+//! watched, too (`watchdog`).
 //!
-//! The dirty pages of a device's files are counted in *parts*, one for each file and group
-//! (`dirty_part`).
+//! The dirty pages of a device's files are counted in *parts*, one for each pair of a file and a
+//! group (`dirty_part`).
 //!
 //! # Invariants
-//! - PART-1. A dirty page is counted in exactly one part (`DirtyPart`): the part of the page's file
-//!   and of the group that the page is charged to. A dirty page never moves to another group; only
-//!   clean pages do (`file::recharge`).
+//! - PART-1. A dirty page is counted in exactly one part (`DirtyPart`): the part for the page's
+//!   file and the group that the page is charged to. A dirty page never moves to another group;
+//!   only clean pages do (`file::recharge`).
 //! - PART-2. A part that has dirty pages is in its device's list, where the flusher looks for
 //!   parts; or the thread that made the part's first page dirty is about to add the part to the
 //!   list. The flusher removes a part from the list in three steps:
@@ -24,10 +24,10 @@
 //!   ```
 //!   All steps have one total order (SeqCst). The writer counts its page first, and then reads
 //!   `listed`. If the writer reads `no`, the writer adds the part to the list. If the writer reads
-//!   `yes` before the flusher's first step, the page was counted by then; so the flusher finds the
-//!   page in the second step and keeps the part. If the writer reads `yes` after the first step,
-//!   another thread has set `listed` to `yes` again: either the flusher, which keeps the part, or
-//!   another writer, which adds the part.
+//!   `yes` before the flusher's first step, the page was counted before that step. So the flusher
+//!   finds the page in its second step, and keeps the part. If the writer reads `yes` after the
+//!   first step, another thread has set `listed` to `yes` again: either the flusher, which keeps
+//!   the part, or another writer, which adds the part.
 
 use std::collections::HashMap;
 
@@ -72,8 +72,8 @@ pub(crate) struct Device {
     copies: OnceCell<Arc<Copies>>,
 }
 
-/// A time in milliseconds, which never goes back. Relaxed: waiting threads use it only to extend
-/// their time limits.
+/// A time in milliseconds that never goes back. Relaxed: waiting threads use the time only to
+/// extend their timeouts.
 #[derive(Default)]
 pub(crate) struct LastTime(AtomicU64);
 
@@ -160,7 +160,8 @@ impl Device {
         self.parts.lock().clear();
     }
 
-    /// Notes that a cycle begins. It counts as under way until the returned value is dropped.
+    /// Notes that a cycle begins. The cycle counts as under way until the returned value is
+    /// dropped.
     pub(crate) fn begin_cycle(&self) -> impl Drop + use<'_> {
         struct Ends<'a>(&'a Device, Option<Task<'a>>);
         impl Drop for Ends<'_> {
@@ -264,7 +265,7 @@ pub(crate) struct DirtyPart {
 /// A part's file, as the flusher sees it.
 pub(crate) trait Flushed: Send + Sync {
     /// Writes dirty pages of the file for a limited time, or all of them if the process exits
-    /// (`is_leaving`). If the flusher would gain nothing by calling this again during the same
+    /// (`is_leaving`). If the flusher would gain nothing by calling `flush` again during the same
     /// visit to the device, marks the file's parts with the number of this `visit`
     /// ([`tried`](DirtyPart::tried)). The flusher then leaves the file alone for the rest of the
     /// visit.

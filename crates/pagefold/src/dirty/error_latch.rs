@@ -1,6 +1,6 @@
 //! Write errors of one file. After one or more failures, each handle of the file reports the last
 //! failure, once. A later failure never hides that changes were cut off: each handle first reports
-//! the last [`IoError::CutOff`], and then the last failure, if that is another one.
+//! the last [`IoError::CutOff`], and then the last failure, if that is a different failure.
 //!
 //! Pages that couldn't be written stay in memory, dirty, and the flusher retries the write. The
 //! latch only reports the failure to the file's handles. The idea is that of Linux's `errseq_t`:
@@ -124,7 +124,8 @@ mod tests {
 
     /// Regression: changes were cut off, and then a write failed. The next sync reported only the
     /// second failure, and the sync after it was `Ok`. So no call reported the lost changes. The
-    /// first sync must report [`IoError::CutOff`], and the second one the other failure.
+    /// first sync must report [`IoError::CutOff`], and the second sync must report the other
+    /// failure.
     #[test]
     fn no_later_failure_hides_a_cut() {
         let latch = ErrorLatch::default();

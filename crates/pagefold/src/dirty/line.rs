@@ -128,8 +128,8 @@ impl<V: Visited> State<V> {
 impl<V: Visited> Line<V> {
     /// Requests a visit to a device.
     pub(crate) fn ring(&self, device: &Arc<V>) {
-        // Relaxed: a hint that is repeated while there is need. Loaded before it is swapped, so
-        // that usually no shared cache line is written.
+        // Relaxed: a hint that is repeated while there is need. The flag is loaded before it is
+        // swapped, so usually no shared cache line is written.
         let asked = &device.place().asked;
         if !asked.load(Ordering::Relaxed) && !asked.swap(true, Ordering::Relaxed) {
             self.state.lock().add(device);
@@ -158,10 +158,10 @@ impl<V: Visited> Line<V> {
 
     /// Returns whether the process ends.
     pub(crate) fn is_leaving(&self) -> bool {
-        // Relaxed: the only harm of reading an outdated `false` is one needless sync. The devices
-        // to visit don't depend on this flag: they are in the queue, which a lock protects. At the
-        // end of the process, the thread that writes the files has already read `true`, so it can't
-        // read an older value afterwards.
+        // Relaxed: if a thread reads an outdated `false`, the only harm is one needless sync. The
+        // devices to visit don't depend on this flag: they are in the queue, which a lock protects.
+        // At the end of the process, the thread that writes the files has already read `true`, so
+        // it can't read an older value afterwards.
         self.leaving.load(Ordering::Relaxed)
     }
 
@@ -251,8 +251,9 @@ impl<V: Visited> Line<V> {
         }
     }
 
-    /// Wakes a thread that waits at the queue. If none waits there, and another thread is allowed,
-    /// counts a new thread and returns true; the caller must then start that thread.
+    /// Wakes a thread that waits at the queue. If no thread waits there, and the number of threads
+    /// is below its limit, counts a new thread and returns true. The caller must then start that
+    /// thread.
     ///
     /// The caller has taken a device, and is about to visit it. If the caller was the thread that
     /// wakes up at each tick, the woken or the new thread takes over this duty.

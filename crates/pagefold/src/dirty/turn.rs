@@ -15,8 +15,8 @@ pub(crate) struct Writeback {
     pub(crate) turn: Mutex<Turn>,
     /// The number of calls that wait for `turn`, sweeps not included.
     waiting: AtomicU64,
-    /// The number of full cycles over the whole file that have begun, and the number of the last
-    /// one that has ended.
+    /// The number of full cycles over the whole file that have begun (`begun`), and the number of
+    /// the last such cycle that has ended (`ended`).
     pub(crate) begun: AtomicU64,
     pub(crate) ended: AtomicU64,
 }

@@ -66,9 +66,9 @@ impl Handle {
     }
 
     /// Creates another handle of the file, for a group that has the file mapped. The handle's hit
-    /// counter starts without a place (`sync::CounterPlace`), which would take 8 bytes for each
-    /// CPU: the mapping counts most hits of a mapped file, so the handle would seldom use the
-    /// place.
+    /// counter starts without a place (`sync::CounterPlace`). A place would take 8 bytes for each
+    /// CPU, and the handle would seldom use it, because the mapping counts most hits of a mapped
+    /// file.
     ///
     /// # Errors
     /// Those of charging the budget.
@@ -77,10 +77,10 @@ impl Handle {
         Ok(Self::of(group, Arc::clone(&self.file), Hits::default(), self.writable, Self::bytes()))
     }
 
-    /// Returns the number of bytes that are charged to the budget for a new handle. This includes
-    /// the `DirtyPart` that the handle's writes may create. It excludes the hit counter's place,
-    /// which `File::open` also charges, and the shares of readahead, each of which is charged when
-    /// it is created.
+    /// Returns the number of bytes that are charged to the budget for a new handle. The number
+    /// includes the `DirtyPart` that the handle's writes may create. It excludes the hit counter's
+    /// place, which `File::open` charges separately. It also excludes the shares of readahead: each
+    /// share is charged when it is created.
     pub(crate) fn bytes() -> u64 {
         size_of::<Self>() as u64 + ALLOCATION + HitCount::bytes() + ReadAhead::bytes_at_first() + DirtyPart::BYTES
     }
@@ -138,9 +138,9 @@ impl Handle {
     }
 
     /// Returns a write-back error that hasn't been reported through this handle yet, if there is
-    /// one. Otherwise returns `now`, the result of this call's own write-back. So this call reports
-    /// its own failure even if another thread has already reported the same failure through this
-    /// handle.
+    /// one. Otherwise returns `now`, the result of the calling `sync`'s own write-back. So a `sync`
+    /// reports its own failure even if another thread has already reported the same failure through
+    /// this handle.
     fn tell(&self, now: Result<(), IoError>) -> Result<(), Error> {
         let failure = self.file.latch.tell(&self.heard).or(now.err());
         failure.map_or(Ok(()), |error| Err(self.file.write_failed(error)))
@@ -157,8 +157,8 @@ impl Handle {
         self.advice.load(Ordering::Relaxed) == Advice::Random as u8
     }
 
-    /// Counts a hit that `CounterPlace::try_add` didn't count: the counter has no place because too
-    /// many counters exist, or the thread is ending, or there is no memory for the thread's
+    /// Counts a hit that `CounterPlace::try_add` couldn't count. There are three possible causes:
+    /// the counter has no place, the thread is ending, or there is no memory for the thread's
     /// numbers.
     #[cold]
     pub(crate) fn count_slowly(&self) {

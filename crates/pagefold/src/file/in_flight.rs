@@ -6,9 +6,9 @@
 //! only this state keeps alive.
 //!
 //! The backend keeps its own file open until the completion closure of the last request has
-//! returned. This may be after the file's state was dropped. A thread that completes the requests
-//! of a ring doesn't close the file even then: it leaves that to the threads of the pool (`io`'s
-//! `ring`).
+//! returned. By that time the file's state may have been dropped. Even then, a thread that
+//! completes the requests of a ring doesn't close the backend's file: a thread of the pool does
+//! (`io`'s `ring`).
 //!
 //! If the file is opened again while its last handle waits, the wait ends early. The new handle is
 //! then the file's last handle, and will wait when it is closed. So closing a file doesn't wait for

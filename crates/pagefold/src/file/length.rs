@@ -10,7 +10,7 @@
 //!   `disk_len`, up to `len`.
 //! - N2. Every byte from `disk_len` to `len` was written by a caller of Pagefold. So write-back
 //!   never fills a gap with zeros; such zeros could overwrite bytes that another process has
-//!   appended. A write that would leave a gap makes the file itself longer first
+//!   appended. A write that would leave a gap first makes the file longer on its device
 //!   ([`FileState::close_gap`]).
 //! - N3. Past `len`, a page in memory may hold anything: stale bytes from when the file was longer,
 //!   or bytes that were read before the file grew. Before `len` grows, the bytes between the old
@@ -28,8 +28,8 @@
 //!   dropped. If this drops changes that weren't written back, each handle's next `sync` reports
 //!   [`IoError::CutOff`].
 //! - N6. If the file grows on its device, `disk_len` is raised before `len`. If the file is cut
-//!   off, `len` is lowered before `disk_len`. (Release; the loads are Acquire.) So a page that
-//!   starts below `len` has bytes on the device, or is in memory (N2).
+//!   off, `len` is lowered before `disk_len`. (The lengths are stored with Release and read with
+//!   Acquire.) So a page that starts below `len` has bytes on the device, or is in memory (N2).
 //!
 //!   A load never brings in a page that starts at or past `disk_len`. If a thread has put a page's
 //!   word in *loading*, and only then finds that the page starts at or past `disk_len`, the file
@@ -43,7 +43,7 @@
 //! When the length grows, the page with the old end may be pinned, or being loaded or changed.
 //! [`FileState::refresh_len`] releases `extension` while it waits for that page. A caller that must
 //! keep `extension` (for example `close_gap`) waits at most some seconds for a page in use, and
-//! then fails. It waits without a limit for a page that is being loaded.
+//! then fails. For a page that is being loaded, it waits without a limit.
 //!
 //! ```text
 //!   takes over growth (extension held)          loader of the page with the old end
@@ -142,16 +142,16 @@ impl FileState {
         self.disk_len.fetch_max(end, Ordering::AcqRel);
     }
 
-    /// Raises `len` to at least `len` bytes. The caller must hold `extension`; so must the callers
-    /// of the next two functions.
+    /// Raises `len` to the given length, unless it is that high already. The caller must hold
+    /// `extension`; so must the callers of the next two functions.
     pub(crate) fn grow_to(&self, len: u64) {
         if len > self.len() {
             self.map.set_len(len);
         }
     }
 
-    /// Sets both lengths, `disk_len` first (N6). If the file becomes shorter, `len` was lowered
-    /// before.
+    /// Sets both lengths, `disk_len` first (N6). If the file becomes shorter, the caller has
+    /// already lowered `len`.
     pub(crate) fn length_is(&self, len: u64) {
         self.disk_len.store(len, Ordering::Release);
         self.map.set_len(len);
@@ -213,9 +213,9 @@ impl FileState {
         self.adopt_len()
     }
 
-    /// Returns whether `set_len` is truncating the file. `len` is then already the file's new
-    /// length (Z1 of `set_len`), or is about to be. Relaxed: only a hint, which saves the caller
-    /// from waiting for `extension`.
+    /// Returns whether `set_len` is truncating the file. While it is, `len` is already the file's
+    /// new length (Z1 of `set_len`), or is about to be. Relaxed: only a hint, which saves the
+    /// caller a wait for `extension`.
     fn is_being_cut(&self) -> bool {
         self.is_cutting.load(Ordering::Relaxed)
     }
@@ -318,8 +318,8 @@ impl FileState {
 
     /// Adopts a truncation by another process to `len` bytes (N5). The caller must ensure that no
     /// write is in flight. `disk_len` can be greater than the length that readers see, so the
-    /// truncated file may still be at least as long as the readers' length. Then readers lose
-    /// nothing, and only `disk_len` changes. The caller then treats the file's bytes past the
+    /// truncated file may still be at least as long as the readers' length. In that case readers
+    /// lose nothing, and only `disk_len` changes. The caller then treats the file's bytes past the
     /// readers' length as growth.
     pub(super) fn take_over_cut(&self, len: u64) {
         let before = self.len();
@@ -333,8 +333,8 @@ impl FileState {
         if len >= before {
             return;
         }
-        // L5 of `write`. Relaxed: only the holder of `extension` changes it. Release pairs with the
-        // Acquire in `make_page`.
+        // L5 of `write`. Relaxed: only the holder of `extension` changes `cuts`. Release pairs with
+        // the Acquire in `make_page`.
         let number = self.cuts.load(Ordering::Relaxed) + 1;
         *self.last_cut.lock() = (number, len);
         self.cuts.store(number, Ordering::Release);
@@ -356,9 +356,9 @@ impl FileState {
         }
     }
 
-    /// Returns true if no truncation was adopted since the caller read the count `cuts`, or if only
-    /// one was, and it spared the bytes before `end`. Returns false after several truncations. The
-    /// caller has executed a fence (L5 of `write`).
+    /// Returns true in two cases: no truncation was adopted since the caller read the count `cuts`;
+    /// or exactly one was adopted, and it left the bytes before `end` in place. Returns false after
+    /// several truncations. The caller has executed a fence (L5 of `write`).
     pub(crate) fn cuts_spared(&self, end: u64, cuts: u64) -> bool {
         // Relaxed: ordered by the caller's fence.
         self.cuts.load(Ordering::Relaxed) == cuts || {
@@ -370,9 +370,9 @@ impl FileState {
     /// Removes a page past the new end from memory. Returns whether changes to the page are lost,
     /// or may be lost.
     ///
-    /// A page that is in use may stay in memory. This function then returns true in two cases: the
-    /// page is pinned and may be dirty; or `backoff` runs out while another thread is still using
-    /// the page for anything but loading it.
+    /// A page that is in use may stay in memory. In that case this function returns true if the
+    /// page is pinned and may be dirty. It also returns true if `backoff` runs out while another
+    /// thread is still using the page for anything but loading it.
     fn cut_off_page(&self, page: u64, backoff: &mut Backoff) -> bool {
         loop {
             match self.drop_page_if(page, false) {
@@ -509,8 +509,8 @@ impl FileState {
     }
 
     /// Fills in the new bytes of the page with the old end, after this Pagefold has made the file
-    /// longer by `range`. The new bytes are read from the file, because another process may have
-    /// appended some bytes before the file was made longer; the others are zeros.
+    /// longer by `range`. Reads these bytes from the file: another process may have appended some
+    /// of them before this Pagefold made the file longer. The others are zeros.
     ///
     /// # Errors
     /// [`Error::ReadFailed`]. The caller must then leave the known length as it is. The next

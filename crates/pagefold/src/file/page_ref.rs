@@ -41,8 +41,8 @@ pub struct PageRef<'a> {
 }
 
 enum Held<'a> {
-    /// A pinned frame, and how many of its bytes are the page's. The most frequent case is apart
-    /// from the others, so that a pin of a page in memory takes few instructions.
+    /// A pinned frame, and how many of its bytes belong to the page. This is the most frequent
+    /// case. It has a variant of its own, so a pin of a page in memory takes few instructions.
     Pinned(PinnedFrame<'a>, usize),
     Other(Box<dyn Other + 'a>),
 }
@@ -51,8 +51,8 @@ enum Held<'a> {
 trait Other: Send + Sync {
     fn bytes(&self) -> &[u8];
 
-    /// Makes the page independent of what it borrows. A pinned page then keeps `frames`; other
-    /// pages own what they need already.
+    /// Makes the page independent of what it borrows. A pinned page then keeps `frames` alive;
+    /// other pages already own what they need.
     fn own(self: Box<Self>, frames: &Arc<Frames>) -> Box<dyn Other>;
 }
 

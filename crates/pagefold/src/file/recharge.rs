@@ -4,15 +4,15 @@
 //! page, reclaim might evict pages that have just moved. For each page, the new group is charged
 //! first and the old group is uncharged last, so neither group exceeds its limit. In between, the
 //! page's frame is
-//! - *isolated*, so that no other thread unlinks the frame from a list of the group in its record,
-//!   or adds it to one;
+//! - *isolated*, so that no other thread unlinks the frame from a list of the group that its record
+//!   names, or links it into such a list;
 //! - *frozen* while the group in its record changes, so that no other thread pins, writes or
 //!   removes the page under the old group;
-//! - *clean*; otherwise nothing is done. A dirty page is counted in its group until it is written
-//!   back.
+//! - *clean*. A dirty page isn't moved: it is counted in its group until it is written back.
 //!
 //! A thread that walks the old group's list may reach the frame through an outdated link. That
-//! thread isolates the frame, finds that it is on another list, and puts it back (`lru::list`).
+//! thread isolates the frame, finds that the frame is on another list, and puts it back
+//! (`lru::list`).
 
 use std::ops::Range;
 
@@ -38,9 +38,9 @@ pub(crate) enum Recharge {
     Held,
 }
 
-/// Makes room for `pages` pages in `to` by evicting pages of `to`. The caller must do this
-/// before it moves the first page; otherwise a page that has moved might be evicted to make
-/// room for the next page. Evicts nothing if `pages` exceeds the whole limit of `to`.
+/// Makes room for `pages` pages in `to` by evicting pages of `to`. The caller must do this before
+/// it moves the first page. Otherwise a page that has just moved might be evicted to make room for
+/// the next page. Evicts nothing if `pages` exceeds the whole limit of `to`.
 pub(crate) fn make_place(manager: &Manager, to: &GroupState, pages: u64) {
     manager.memory.drain_entries();
     let left = || to.max().saturating_sub(to.charged());
@@ -92,8 +92,8 @@ pub(crate) fn recharge(
     })
 }
 
-/// Does the work of [`recharge`]. `pause` waits a moment for pages of a group
-/// that other threads have isolated, and returns whether to try again.
+/// Does the work of [`recharge`]. `pause` waits a moment for pages of a group that other threads
+/// have isolated, and returns whether to try again.
 fn recharge_pausing(
     manager: &Manager,
     file: &FileState,

@@ -7,8 +7,8 @@
 //!
 //!   If the second or third step fails, the old `len` is restored. Until then, other threads may
 //!   load or create pages past the lowered `len`. Readers find these pages once `len` is restored,
-//!   so their content must be right. It is right, because it depends on `disk_len`, not on `len`,
-//!   and `disk_len` changes only together with the file.
+//!   so the pages' content must be right. It is right, because a page's content depends on
+//!   `disk_len`, not on `len`, and `disk_len` changes only together with the file.
 //! - Z2. The page with the new end is held from before the truncation until its tail is zeroed. In
 //!   between, no other thread pins the page, or loads its old content. If the page is in memory,
 //!   this thread holds it the way a writer does; otherwise it sets the page's word to *loading*.
@@ -202,9 +202,9 @@ mod tests {
 
     /// Regression: `set_len` put the word of the page with the new end in *loading*, and then
     /// waited for seconds for a user of a later page. With `io_timeout`, a reader of the page with
-    /// the new end took that wait for one of the device, and reported that the device was silent.
-    /// Here this thread has that page's word in *loading*. So if `set_len` looks at the later page
-    /// first, it fails before it comes to the word.
+    /// the new end took that wait for a wait for the device, and reported that the device was
+    /// silent. In this test, the page with the new end stays in *loading*. So if `set_len` looks at
+    /// the later page first, as it should, it fails before it comes to that word.
     #[test]
     fn a_cut_waits_for_users_of_later_pages_before_it_takes_the_page_with_the_new_end() {
         let file = file();
@@ -221,10 +221,10 @@ mod tests {
     }
 
     /// Regression: a write was creating a page when another process truncated the file before that
-    /// page. The thread that adopted the truncation mistook the page for one that is being read,
-    /// and so has no changes to lose. The write succeeded, and so did the next sync, although the
-    /// written bytes lay past the end and were dropped. The write must find out that its bytes are
-    /// past the end.
+    /// page. The thread that adopted the truncation mistook the page for a page that was being
+    /// read, and so had no changes to lose. The write succeeded, and so did the next sync, although
+    /// the written bytes lay past the end and were dropped. The write must find out that its bytes
+    /// are past the end.
     #[test]
     fn a_page_that_is_made_while_a_cut_is_adopted_is_past_the_end() {
         for end in [100, 2 * 4096 + 100] {
@@ -285,7 +285,7 @@ mod tests {
 
     /// Regression: a write had made a page when another process truncated the file behind that
     /// page. The writer found the truncation counted, and wrote the page again. Meanwhile another
-    /// thread had read the page, and overwritten it. Its write was lost.
+    /// thread had read the page, and overwritten it. That thread's write was lost.
     #[test]
     fn a_page_that_is_made_and_overwritten_while_a_cut_behind_it_is_adopted_stays_overwritten() {
         let file = file();

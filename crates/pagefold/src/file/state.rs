@@ -30,7 +30,7 @@ const OPEN_FILE_BYTES: u64 = 1 << 10;
 const GROWTH: u64 = 2;
 /// The least number of pages that the run covers, if enough page words are free.
 const PAGES_MIN: u64 = 1 << 18;
-/// The least number of these pages if the file is opened for writing: 64 GiB of 4 KiB pages.
+/// The same least number if the file is opened for writing: 64 GiB of 4 KiB pages.
 const WRITER_PAGES_MIN: u64 = 1 << 24;
 
 /// Only a limited number of workers serve one device number at a time. So the closing of an idle
@@ -66,7 +66,8 @@ pub(crate) struct FileState {
     /// yet.
     pub(crate) is_cutting: AtomicBool,
     /// How often a truncation by another process was adopted. `last_cut` has the number and the new
-    /// length of the last one, and is set before `cuts` counts it (L5 of `write`).
+    /// length of the last such truncation. It is set before `cuts` counts the truncation (L5 of
+    /// `write`).
     pub(crate) cuts: AtomicU64,
     pub(crate) last_cut: Mutex<(u64, u64)>,
     pub(crate) writeback: Writeback,
@@ -78,10 +79,12 @@ pub(crate) struct FileState {
     pub(crate) watch: WatchCell<Self>,
     /// The number of open handles.
     pub(crate) handles: AtomicUsize,
-    /// The number of guards that change a page (`PageMut`), and of atomic updates through mappings
-    /// (`space::write`), whose closures may take as long as a guard.
+    /// The number of guards that change a page (`PageMut`), plus the number of atomic updates
+    /// through mappings (`space::write`): the closure of such an update may take any time, like a
+    /// guard.
     guards: AtomicUsize,
-    /// The number of pages that writes through mappings are making in memory, without a read.
+    /// The number of pages that writes through mappings are creating in memory, without reading
+    /// them.
     makers: AtomicUsize,
     /// Bytes charged to the budget for the file.
     bytes: u64,
@@ -224,7 +227,7 @@ impl FileState {
         Ok(pinned.bytes().iter().zip(&in_file[..len]).all(|(one, other)| one == other))
     }
 
-    /// Releases the lock, if it is held, and if the file has no handle, no dirty page, and no
+    /// Releases the lock if it is held, unless the file still has a handle, a dirty page, or an
     /// errand whose caller has given up. Such an errand may still change the file; it calls this
     /// function when it ends. If there is a dirty page, the flusher may still write that page, so
     /// the lock is held until this state is dropped. Closing the descriptor wouldn't reliably
@@ -234,9 +237,9 @@ impl FileState {
         let mut is_locked = self.is_locked.lock();
         // A handle that is opened concurrently is counted before it locks `is_locked`. So either
         // this thread sees the handle here, or the handle finds the file unlocked, and locks it
-        // again. The thread that drops the last handle locks `is_locked` after that, and so does
-        // the thread that ends the last such errand. So the later of the two sees that neither a
-        // handle nor an errand is left. Relaxed is enough for `left`.
+        // again. The thread that drops the last handle locks `is_locked` afterwards. So does the
+        // thread that ends the last errand without a caller. The later of these two threads sees
+        // that neither a handle nor such an errand is left. Relaxed is enough for `left`.
         let has_errands = self.watch().is_some_and(|watch| watch.left.load(Ordering::Relaxed) > 0);
         if *is_locked && self.handles.load(Ordering::Acquire) == 0 && self.unclean() == 0 && !has_errands {
             writer.unlock();
@@ -246,7 +249,7 @@ impl FileState {
 
     /// Counts a guard of one of the file's pages.
     pub(crate) fn guard_begins(&self) {
-        // Relaxed, in all of these: only a hint (`space/change`).
+        // Relaxed, like all accesses to `guards`: only a hint (`space/change`).
         self.guards.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -293,13 +296,13 @@ impl FileState {
     /// Completes the closing of the last handle. Waits for loads in flight and writes dirty pages
     /// back. During this time other threads can still find the file in the table.
     ///
-    /// If a task's waker dropped the handle, a worker does all this, and also drops the file: this
-    /// call returns at once. The thread that calls the waker may be the one that completes the
-    /// loads, so it must not wait for them, nor for pages in use, nor free very many pages. Until
-    /// the worker is done, it keeps the handle's group alive, and so the Pagefold. So the dirty
-    /// pages are written even if the process ends meanwhile. The closing of a file without dirty
-    /// pages or loads doesn't queue behind work that may hang on the device (`IDLE`), because
-    /// another process may be waiting for the file's lock.
+    /// If a task's waker dropped the handle, this call returns at once, and a worker does all this
+    /// and also drops the file. The reason is that the thread that calls the waker may be the
+    /// thread that completes the loads. So it must not wait for the loads or for pages in use, and
+    /// must not free very many pages. Until the worker is done, it keeps the handle's group alive,
+    /// and so the Pagefold. So the dirty pages are written even if the process ends meanwhile. The
+    /// closing of a file without dirty pages or loads doesn't queue behind work that may hang on
+    /// the device (`IDLE`), because another process may be waiting for the file's lock.
     pub(crate) fn last_handle_closed(self: &Arc<Self>, group: &Arc<GroupHandle>) {
         let is_idle = self.in_flight.is_empty() && self.unclean() == 0;
         if tasks::is_waking() {
@@ -395,7 +398,7 @@ impl Drop for FileState {
         // file would be freed only when its batch is full.
         self.manager.memory.drain_entries();
         // No handle is left, so no page is being loaded. Only a leaked guard can still pin a page.
-        // Then the page's frame, and its part of the map, stay forever.
+        // In that case the page's frame, and its part of the page map, are never freed.
         if self.unclean() > 0 {
             let (pages, error) = (self.unclean(), self.latch.failing());
             tracing::error!(file = %self.path.display(), pages, ?error, "closed with pages that couldn't be written");

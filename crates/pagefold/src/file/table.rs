@@ -18,8 +18,8 @@ use io::Identity;
 
 /// The open files, by identity.
 ///
-/// A file removes itself when it is dropped. So a call touches no other file's entry, except calls
-/// that work on all files.
+/// A file removes itself when it is dropped. So only calls that work on all files touch the entries
+/// of other files.
 pub(crate) struct FileTable<F> {
     open: Mutex<HashMap<Identity, Namesakes<F>>>,
 }

@@ -13,9 +13,9 @@ pub(crate) struct Watch<F> {
     pub(crate) device: Arc<Device>,
     pub(crate) file: Weak<F>,
     /// The times at which the holder of `extension` (`length`), the holder of the file's `turn`
-    /// (`cycle`) and a closing (`closing`) last made progress (WATCH-3 of `watchdog`). Each time is
-    /// written only by that thread, except that the loads that a closing waits for also write
-    /// `closing`.
+    /// (`cycle`) and a closing (`closing`) last made progress (WATCH-3 of `watchdog`). Each of
+    /// these threads writes its own time. Exception: `closing` is also written by the loads that
+    /// the closing waits for.
     length: LastTime,
     cycle: LastTime,
     closing: LastTime,
@@ -33,8 +33,8 @@ pub(crate) struct Watch<F> {
 /// A file's cell for its [`Watch`].
 pub(crate) type WatchCell<F> = OnceCell<Box<Watch<F>>>;
 
-/// The thread whose progress a wait depends on. Each progress of that thread restarts the wait's
-/// timeout (WATCH-3 of `watchdog`).
+/// The thread whose progress a wait depends on. Whenever that thread makes progress, the wait's
+/// timeout restarts (WATCH-3 of `watchdog`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
     /// A single request, made without a lock.
@@ -43,9 +43,9 @@ pub(crate) enum Pace {
     Length,
     /// The progress of the thread that holds the file's `turn`.
     Cycle,
-    /// The progress of a closing itself, of the thread that holds `turn` and, if a closing needs
-    /// `extension`, of the thread that holds `extension`. If the file was opened again meanwhile,
-    /// other threads than the closing may hold these locks.
+    /// The progress of the closing itself, or of the thread that holds `turn`. If the closing needs
+    /// `extension`, the progress of the thread that holds `extension` counts, too. The holders may
+    /// be threads other than the closing if the file was opened again meanwhile.
     Closing,
 }
 
@@ -132,8 +132,8 @@ impl<F> Watch<F> {
         self.device.is_silent()
     }
 
-    /// Marks the device as silent, for a call of the file that gives up waiting, unless `outcome`
-    /// shows that the wait is over. In that case returns the outcome.
+    /// Marks the device as silent, for a call of the file that gives up waiting. If `outcome` shows
+    /// that the wait is over, returns the outcome instead.
     pub(crate) fn fall_silent<T>(&self, outcome: impl FnOnce() -> Option<T>) -> Option<T> {
         // Counts only if this call begins the silence. A silence that began earlier ends with the
         // device's next answer. Release pairs with the Acquire in `load_without_device`.

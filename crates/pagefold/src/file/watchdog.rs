@@ -20,11 +20,11 @@
 //! - WATCH-1. While a device is silent, at least one operation is outstanding: a request to the
 //!   device, a worker's errand, or the loading of a page that needs neither a request nor an
 //!   errand, and so ends very soon. Each of these operations ends, and its end clears *silent*. So
-//!   a device is silent no longer than the kernel takes to answer. One kind of loading is an
-//!   exception: a write that creates a page without reading it. The end of such a write is no
-//!   answer of the device. So it clears *silent* only if a call of the file has given up since the
-//!   write put the page's word in *loading*, because that call may have waited for this page
-//!   ([`Watch::load_without_device`]). A silence that began before the write goes on.
+//!   a device is silent no longer than the kernel takes to answer. There is one exception: a write
+//!   that creates a page without reading it. The end of such a write is no answer of the device. So
+//!   it clears *silent* only if a call of the file has given up since the write put the page's word
+//!   in *loading*: that call may have waited for this page ([`Watch::load_without_device`]). A
+//!   silence that began before the write goes on.
 //!
 //!   Before a call gives up, it sets *silent*, and then checks once more whether the operation that
 //!   it waits for is over. The thread that ends the operation first marks the operation as over,
@@ -46,11 +46,12 @@
 //!   Pagefolds from the file isn't released before `left` is 0.
 //! - WATCH-3. The timeout applies to one answer: an errand with many requests has the full time
 //!   again after each answer. The device must not be taken for silent unless a request waits for
-//!   it. But an errand makes its requests only while it holds a lock. Before that it may wait for
-//!   the lock, whose holder may wait for the device, for a page in use, or for memory. So the time
-//!   of the last progress is kept for each lock, not for each errand. Only the lock's holder writes
-//!   that time: after each answer, and at each wait for something other than the device
-//!   ([`FileState::progresses`]). [`Pace`] says whose progress a wait depends on:
+//!   it. But most errands make their requests while they hold a lock. Before its first request,
+//!   such an errand may wait for the lock, and the lock's holder may wait for the device, for a
+//!   page in use, or for memory. So the time of the last progress is kept for each lock, not for
+//!   each errand. Only the lock's holder writes that time: after each answer, and at each wait for
+//!   something other than the device ([`FileState::progresses`]). [`Pace`] says whose progress a
+//!   wait depends on:
 //!
 //! | a wait for | starts again with the progress of |
 //! |---|---|
@@ -61,8 +62,8 @@
 //! | an errand that no worker has begun | a worker that does work for the device |
 //!
 //!   While the holder of a lock waits for an answer to its request, it makes no progress. Answers
-//!   to other threads don't count. So a sync or a new length that hangs times out, even if appends
-//!   and other errands go on.
+//!   to other threads don't count. So a sync or a change of length that hangs times out, even if
+//!   appends and other errands go on.
 //!
 //!   Two rules apply to the holder of `extension`. While it also waits for `turn`, or holds `turn`,
 //!   the progress of the holder of `turn` counts as its own. While it waits for memory, the
@@ -101,11 +102,11 @@ use io::unless_it_panics;
 
 /// A longer timeout counts as this one, so that sums of times don't overflow.
 const TIME_MAX: Duration = Duration::from_secs(1 << 32);
-/// Before a call gives up waiting for write-back, it gives the flusher time to notice an answer:
-/// timeout / `HEARING_PART`, but at least `HEARING_MIN` and at most `HEARING_MAX`. A thread that
-/// waits for `extension` checks again after timeout / `HEARING_PART`, but at least [`SLICE_MIN`]
-/// and at most `HEARING_MAX`. If the device is silent, such a thread waits for at most
-/// `HEARING_MIN` in all.
+/// Before a call gives up waiting for write-back, it gives the flusher some time to notice an
+/// answer of the device: timeout / `HEARING_PART`, but at least `HEARING_MIN` and at most
+/// `HEARING_MAX`. A thread that waits for `extension` checks again after timeout / `HEARING_PART`,
+/// but at least [`SLICE_MIN`] and at most `HEARING_MAX`. If the device is silent, such a thread
+/// waits for at most `HEARING_MIN` in all.
 const HEARING_PART: u32 = 4;
 const HEARING_MIN: Duration = Duration::from_millis(20);
 const HEARING_MAX: Duration = Duration::from_secs(1);
@@ -248,10 +249,10 @@ impl<T> Errand<T> {
             left.fetch_sub(1, Ordering::Relaxed);
             drop(stage);
             device.answered(); // First: dropping the file may take long.
-            // The last handle may have been dropped meanwhile. If this is the last reference,
-            // dropping it drops the backend's file, too. Both calls may panic. If `release_lock`
-            // could unwind, `file` would be dropped during the unwinding, and a second panic there
-            // would end the process.
+            // The file's last handle may have been dropped meanwhile. If `file` is the last
+            // reference, dropping it drops the backend's file, too. Both calls below may panic. If
+            // `release_lock` could unwind, `file` would be dropped during the unwinding, and a
+            // second panic there would end the process.
             unless_it_panics(|| file.release_lock());
             unless_it_panics(|| drop(file));
         } else {
@@ -347,7 +348,7 @@ impl FileState {
     }
 
     /// Notes that the calling thread, which `pace` names, makes progress: the device has answered
-    /// it, or it waits for a page in use (WATCH-3).
+    /// the thread, or the thread waits for a page in use (WATCH-3).
     pub(crate) fn progresses(&self, pace: Pace) {
         self.watch().into_iter().for_each(|watch| watch.progresses(pace, self.manager.memory.now_ms()));
         self.worker_progresses();
@@ -373,16 +374,17 @@ impl FileState {
         self.was_answered(Pace::Cycle);
     }
 
-    /// Calls `wait`, which may wait for memory. If `turn` is set, the caller holds `extension`, and
-    /// this time doesn't count for the threads that wait for `extension` (WATCH-3).
+    /// Calls `wait`, which may wait for memory. If `turn` is set, the caller holds `extension`.
+    /// Then the time of the wait doesn't count towards the timeouts of the threads that wait for
+    /// `extension` (WATCH-3).
     pub(crate) fn wait_for_memory<T>(&self, turn: bool, wait: impl FnOnce() -> T) -> T {
         let _delayed =
             self.watch().filter(|_| turn).map(|watch| watch.delayed(Delay::Memory, || self.manager.memory.now_ms()));
         wait()
     }
 
-    /// Keeps write-back from running, for a thread that holds `extension`, until the returned value
-    /// is dropped. Until then, the progress of the holder of `turn` also counts as that of the
+    /// Keeps write-back from running until the returned value is dropped. The caller must hold
+    /// `extension`. Until the drop, the progress of the holder of `turn` also counts as that of the
     /// holder of `extension` (WATCH-3).
     pub(crate) fn pause_write_back(&self) -> impl Drop + use<'_> {
         struct Paused<'a, D> {
@@ -525,8 +527,8 @@ impl FileState {
     }
 
     /// Locks `extension` while the device is silent. Another call has waited for the whole timeout
-    /// already, so this one waits only `at_most` for a holder that needs no device. Returns `None`
-    /// if the device has answered meanwhile.
+    /// already. So this call waits no longer than `at_most`, in case the lock's holder needs no
+    /// device. Returns `None` if the device has answered meanwhile.
     ///
     /// # Errors
     /// [`Error::DeviceTimeout`].
@@ -538,7 +540,7 @@ impl FileState {
     }
 
     /// Locks `extension` without a limit: in an errand, or if there is no timeout. Unless the
-    /// device is silent, the errand has its full time once it has the lock (WATCH-3).
+    /// device is silent, the errand's timeout starts again once it has the lock (WATCH-3).
     pub(crate) fn lock_extension_in_errand(&self) -> MutexGuard<'_, ()> {
         let turn = self.extension.lock();
         if !self.is_device_silent() {

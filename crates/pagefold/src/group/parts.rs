@@ -1,10 +1,12 @@
-//! The parts of page maps that are charged to a group: those with the words of its spaces' pages.
+//! The parts of page maps that are charged to a group: those that hold the page words of its
+//! spaces.
 //!
 //! A part in which no page is in memory or in swap any more is *idle*. An idle part stays in
-//! memory, and charged, until a thread needs the memory. So unmapping pages, and mapping the same
-//! pages again, doesn't make Pagefold give parts back and make them again. When the group is at its
-//! limit, its idle parts are given back before any of its pages are evicted (`manager::parts`). So
-//! the group has a list of its page maps, and a list of those that may have idle parts.
+//! memory, and charged, until a thread needs the memory. So if a tenant unmaps pages and maps the
+//! same pages again, Pagefold doesn't have to free parts and create them again. When the group is
+//! at its limit, its idle parts are given back before any of its pages are evicted
+//! (`manager::parts`). For this purpose the group has a list of its page maps, and a list of those
+//! that may have idle parts.
 
 use std::collections::BTreeSet;
 
@@ -25,8 +27,8 @@ pub(crate) struct Parts {
 #[derive(Debug, Default)]
 struct Maps {
     all: BTreeSet<u64>,
-    /// Those that may have idle parts. Each of them has a mark, which is seen without the lock (P3
-    /// of `manager::parts`).
+    /// The page maps that may have idle parts. Each of these maps has a mark, which threads can
+    /// read without the lock (P3 of `manager::parts`).
     due: BTreeSet<u64>,
 }
 
@@ -40,8 +42,9 @@ impl Parts {
     /// Changes the number of charged parts from `from` to `to`. Returns false if the number isn't
     /// `from` any more.
     pub(crate) fn change(&self, from: u64, to: u64) -> bool {
-        // AcqRel pairs with itself: a thread that lowers the number, and then uncharges a page,
-        // does so after the thread that raised the number has charged that page.
+        // AcqRel pairs with itself. A thread charges a page before it raises the number, and
+        // uncharges a page after it has lowered the number. So no page is uncharged before it was
+        // charged.
         self.charged.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
@@ -58,8 +61,8 @@ impl Parts {
         });
     }
 
-    /// Notes that a page map may have idle parts, and calls `mark`. Does neither if the map isn't
-    /// the group's, for example because it was removed meanwhile.
+    /// Notes that a page map may have idle parts, and calls `mark`. Does neither if the map doesn't
+    /// belong to the group, for example because it was removed meanwhile.
     pub(crate) fn add_due(&self, first_word: u64, mark: impl FnOnce()) {
         self.change_maps(|maps| {
             if maps.all.contains(&first_word) {
@@ -85,8 +88,8 @@ impl Parts {
     fn change_maps<T>(&self, change: impl FnOnce(&mut Maps) -> T) -> T {
         let mut maps = self.maps.lock();
         let result = change(&mut maps);
-        // Relaxed, here and in `take_due`: the lock orders the changes, and a thread that sees one
-        // late evicts a page in the meantime.
+        // Relaxed, here and in `take_due`: the lock orders the changes. A thread that sees a change
+        // late only evicts a page although an idle part was left.
         self.due.store(maps.due.len(), Ordering::Relaxed);
         result
     }

@@ -6,20 +6,21 @@
 pub(crate) enum Shortage {
     /// The reserve is full.
     None,
-    /// Below the target: one thread at a time, of those that take a page, frees a few pages.
+    /// Below the target: of the threads that take a page, one at a time frees a few pages.
     Slight,
     /// Below half of the target: each thread that takes a page frees a few. If that isn't enough,
     /// the background thread frees this many pages.
     Deep(usize),
 }
 
-/// The reserve's part of the limit, as a right shift. Small, because free frames hold no page: each
-/// percent of the limit costs about 0.1 % more misses on a zipf trace.
+/// The reserve's part of the limit, as a right shift. The part is small, because free frames hold
+/// no page: a reserve of one percent of the limit costs about 0.1 % more misses on a zipf trace.
 const SHARE_SHIFT: u32 = 11;
-/// The reserve has at least this many pages,
+/// The reserve has at least this many pages.
 const PAGES_MIN: u64 = 32;
-/// and at least this many for each CPU, because all CPUs may miss at the same time. But this second
-/// minimum is at most `limit >> CPUS_SHARE_SHIFT`, which matters on a machine with many CPUs.
+/// The reserve also has at least this many pages for each CPU, because all CPUs may miss at the
+/// same time. But this second minimum is at most `limit >> CPUS_SHARE_SHIFT` pages, which matters
+/// on a machine with many CPUs.
 const PAGES_PER_CPU: u64 = 8;
 const CPUS_SHARE_SHIFT: u32 = 6;
 /// Smaller limits have no reserve: a thread that needs a page reclaims it.
@@ -27,8 +28,8 @@ const LIMIT_MIN: u64 = 16 * PAGES_MIN;
 
 impl Shortage {
     /// Returns how short the reserve is, for a limit of `limit` pages of which `room` are free.
-    /// While the reserve is at least half full, the shortage is only `Slight`: one thread at a time
-    /// frees pages then, which is cheap and often suffices.
+    /// While the reserve is at least half full, the shortage is only `Slight`: then only one thread
+    /// at a time frees pages, which is cheap and often suffices.
     pub(crate) fn of(limit: u64, room: u64) -> Self {
         let reserve = reserve_of(limit);
         if room >= reserve {

@@ -34,13 +34,13 @@ pub(crate) const GROUP_BYTES: u64 = 2 << 10;
 const UNLIMITED: u64 = 1 << 63;
 /// The group is within its limit, and remains so until the limit changes.
 const WITHIN: u64 = u64::MAX;
-/// A page that comes back after more loads than this many times the group's size counts as new. It
-/// keeps its mean interval, to which this absence isn't added.
+/// A page counts as new if it comes back after more loads than this many times the group's size. It
+/// keeps its mean interval, and the absence doesn't change the mean.
 ///
 /// Suppose that the mean were forgotten. Then the page's next interval would be its whole history.
-/// Of many pages that are seldom used, some come back once soon by chance, and would win places in
-/// main from pages that are used more often. Suppose on the other hand that the absence were added.
-/// Then pages of an earlier phase, which are used often again, would stay out of main for long.
+/// Of many pages that are seldom used, a few are used again soon by chance. These would win places
+/// in main from pages that are used more often. Suppose on the other hand that the absence counted.
+/// Then pages of an earlier phase that are used often again would stay out of main for long.
 const FORGOTTEN: u64 = 16;
 const _: () = assert!(FORGOTTEN * UNITS_MAX < 1 << (SHADOW_STAMP_BITS - 1), "`Now::long_ago` is longer ago");
 
@@ -53,13 +53,13 @@ pub(crate) struct GroupState {
     /// bit are in one word, so that a change of the budget can't overwrite a limit that is set
     /// concurrently.
     max: AtomicU64,
-    /// If the limit has changed and the group may still be above it: the limit. Otherwise
-    /// [`WITHIN`]. Seldom written, unlike `charged`.
+    /// Holds the limit if it has changed and the group may still be above it; otherwise [`WITHIN`].
+    /// Seldom written, unlike `charged`.
     to_shrink_to: AtomicU64,
     /// Charged pages, and charges in CPUs' stocks (`stocks`).
     charged: CachePadded<AtomicU64>,
-    /// The part of `charged` that isn't pages: indexes of spaces, and parts of their page maps,
-    /// both rounded up.
+    /// The part of `charged` that is charged for metadata: indexes of spaces, and parts of their
+    /// page maps, both rounded up to pages.
     metadata: AtomicU64,
     /// Parts of page maps that are charged to the group.
     pub(crate) parts: Parts,
@@ -74,8 +74,9 @@ pub(crate) struct GroupState {
     pub(crate) dirt: GroupDirt,
     /// The outcome of reclaim's recent looks at the group's pages.
     pub(crate) walk: Walk,
-    /// Charged pages of spaces on no list, and metadata: how many there were so far, and how many
-    /// were uncharged or listed since. Counted per thread, because every first touch counts one.
+    /// Charged pages that are on no list because they belong to spaces, or are metadata.
+    /// `anonymous` counts all such pages so far, and `anonymous_gone` those that were uncharged or
+    /// listed since. Counted per thread, because every first touch counts a page.
     anonymous: ThreadCounter,
     anonymous_gone: ThreadCounter,
     /// Pages of the group in swap slots.
@@ -187,8 +188,8 @@ impl GroupState {
         self.metadata.load(Ordering::Relaxed)
     }
 
-    /// Returns approximately how many pages the group may have in memory beside its metadata, in a
-    /// budget of that many pages.
+    /// Returns approximately how many pages the group may have in memory beside its metadata, if
+    /// the whole budget has `budget` pages.
     pub(crate) fn room_for_pages(&self, budget: u64) -> u64 {
         self.max().min(budget).saturating_sub(self.metadata())
     }
@@ -202,8 +203,9 @@ impl GroupState {
         self.peak.load(Ordering::Relaxed)
     }
 
-    /// Returns the largest number of pages that were ever charged. `pages` is the number now. It is
-    /// passed because pages that take charges out of a stock don't raise the peak themselves.
+    /// Returns the largest number of pages that were ever charged. `pages` is the present number.
+    /// The caller passes it because a page that takes its charge out of a stock doesn't raise the
+    /// peak itself.
     pub(crate) fn peak_of(&self, pages: u64) -> u64 {
         self.peak.fetch_max(pages, Ordering::Relaxed).max(pages)
     }
@@ -294,7 +296,7 @@ impl GroupState {
     }
 
     /// Returns how short the group is of free pages. A group with stocks of charges keeps no
-    /// reserve, because the stocks serve as one: each CPU that reclaims has a batch in stock
+    /// reserve, because the stocks serve as a reserve: each CPU that reclaims has a batch in stock
     /// afterwards, and nothing is evicted while charges are in stock.
     pub(crate) fn shortage(&self) -> Shortage {
         if self.has_stocks() {
@@ -314,8 +316,9 @@ impl GroupState {
         beside_reserve(max, max.saturating_sub(self.charged()))
     }
 
-    /// Creates the arrival of a file's page, given the shadow that the page left behind. If a
-    /// reader advised that it reads `in_sequence`, the page counts as new, without an interval.
+    /// Creates the arrival of a file's page, given the shadow that the page left behind. If
+    /// `in_sequence` is set, a reader has advised that it reads in sequence. The page then counts
+    /// as new, without an interval.
     pub(crate) fn arrival(&self, owner: u32, shadow: u64, in_sequence: bool) -> Arrival {
         let history = self.history(shadow);
         let history =
@@ -349,10 +352,10 @@ impl GroupState {
         let now = self.recent_now();
         let (age, left, long) = (shadow.age(now), shadow.left_since(now), FORGOTTEN * now.size);
         // The stamp of a page that was away for very long has wrapped, so its age may seem short.
-        // The number of pages that left since then shows this: if the age is right, at most that
-        // many pages were loaded since, so at most that many left, and those that were in memory
-        // before. (If the group was many times larger then, a page that comes back soon counts as
-        // new, too.)
+        // The number of pages that have left since shows this. If the age is right, at most `age`
+        // pages were loaded since. So at most that many pages have left, plus those that were in
+        // memory before. (If the group was many times larger when the page left, a page that comes
+        // back soon counts as new, too.)
         if age > long || left > 2 * long {
             return History { interval: shadow.interval, is_refault: true, ..History::default() };
         }
@@ -365,16 +368,16 @@ impl GroupState {
         History { interval: shadow.interval.after_refault(age, now.chance(age)), origin, is_refault: true }
     }
 
-    /// Returns the group's time. This reads counters that all of the group's threads write to, so
-    /// callers read the time once for each batch of pages.
+    /// Returns the present time on the group's clock. Reads counters that all of the group's
+    /// threads write to, so callers read the time only once for each batch of pages.
     pub(crate) fn now(&self) -> Now {
         self.clock.now(self.charged_for_pages())
     }
 
     /// Returns the time for a pass over a stripe. If the group has a recent time
-    /// ([`GroupLists::recent_time_of`]), this is the time of the stripe's last batch, unless the
-    /// stripe has added evictions to the group's clock since then. Otherwise fits the clock's unit
-    /// to the group's size, reads the clock, and notes its time for the stripe.
+    /// ([`GroupLists::recent_time_of`]), returns the time of the stripe's last batch, unless the
+    /// stripe has added evictions to the group's clock since that batch. Otherwise fits the clock's
+    /// unit to the group's size, reads the clock, and notes the time for the stripe.
     pub(crate) fn time_of_pass(&self, stripe: &Stripe) -> Now {
         if let Some(last) = self.lists.recent_time_of(stripe)
             && !stripe.needs_time()
@@ -393,9 +396,9 @@ impl GroupState {
     }
 
     /// Returns the time on the group's clock, for a page that comes back alone rather than in a
-    /// batch. In a large group with several stripes, this is the time that was noted with the last
-    /// batch of this CPU's stripe, because reading the clock for each page would take the clock's
-    /// cache line from other CPUs. In other groups, reads the clock.
+    /// batch. In a large group with several stripes, returns the time that was noted with the last
+    /// batch of this CPU's stripe: reading the clock for each page would take the clock's cache
+    /// line from other CPUs. In other groups, reads the clock.
     fn recent_now(&self) -> Now {
         self.lists.recent_time().unwrap_or_else(|| self.now())
     }

@@ -1,13 +1,13 @@
 //! Per-CPU stocks of charges, so that not every CPU writes to a group's counter for every page.
 //!
 //! Each CPU has several *stocks*, each with charges of one group. A page takes its charge from a
-//! stock of its CPU, and returns it there. The group's counter is changed only if the stock is
-//! empty or full, and then by a batch at least.
+//! stock of the current CPU, and later returns it to a stock. The group's counter changes only if
+//! the stock is empty or full, and then by at least a batch.
 //!
 //! Charges in stock count as charged, so a group never exceeds its limit, not even for a moment
-//! (unless the limit is lowered). But no page uses them. So all stocks of a group together hold at
-//! most an eighth of its limit, and the group's statistics leave them out. Small groups have no
-//! stocks.
+//! (unless the limit is lowered). But no page uses charges in stock. So all stocks of a group
+//! together hold at most an eighth of its limit, and the group's statistics leave them out. Small
+//! groups have no stocks.
 //!
 //! In two cases, a thread takes charges from other CPUs' stocks before it evicts a page:
 //! - The limit is reached.
@@ -17,8 +17,8 @@
 //! The thread looks at up to [`LOOKED_AT`] CPUs each time, round robin.
 //!
 //! A stock is one word: the group's number plus one, and the number of charges. Any thread may
-//! empty any stock. A group's stock on a CPU is at index `group number % STOCKS`. A group that
-//! finds another group's charges there displaces them.
+//! empty any stock. A group's stock on a CPU is at index `group number % STOCKS`. If the stock
+//! holds another group's charges, they are displaced.
 //!
 //! - C1. Charges in stock are in their group's `charged`. So a group with charges in stock isn't
 //!   forgotten, and its number isn't reused (`group::table`).
@@ -209,8 +209,9 @@ mod tests {
         let cpus = sync::cpu::count();
         for (number, cpu) in stocks.cpus.iter().enumerate() {
             cpu.of(3).store(Stock { group: 3, pages: 5 }.to_word(), Ordering::Relaxed);
-            // Each CPU's looks go on where its last one ended. The thread may move to another CPU
-            // between two looks. But after so many looks, at least one CPU has looked at all CPUs.
+            // Each look of a CPU begins where that CPU's previous look ended. The thread may move
+            // to another CPU between two looks. But after so many looks, at least one CPU has
+            // looked at all CPUs.
             let mut looks = (0..cpus * cpus.div_ceil(LOOKED_AT)).map(|_| stocks.take_elsewhere(3, 1));
             assert_eq!(looks.find(|&got| got > 0), Some(5), "that of CPU {number}");
             assert_eq!(stocks.of(3), 0);

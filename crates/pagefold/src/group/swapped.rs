@@ -1,15 +1,15 @@
 //! The number of a group's pages in swap slots, and its limit.
 //!
 //! CPUs keep stocks of slots, as they do of charges for memory, and slots in stock count as charged
-//! (`stocks` has the invariants). Slots are charged in batches, from the CPU's stock first. Slots
-//! that are freed one by one go to that stock. So swapping in a page writes to no counter that CPUs
-//! share.
+//! (`stocks` has the invariants). Slots are charged in batches, and taken from the CPU's stock
+//! first. Slots that are freed one by one go to the CPU's stock. So swapping in a page writes to no
+//! counter that CPUs share.
 //!
 //! The limit holds at every moment, with one exception: an exchange, in which one page is swapped
 //! out so that another can be swapped in (`swapping::exchange`), may take more slots. With
 //! exchanges, the group may have up to max(limit, `in_use`) + [`BEYOND_MAX`] slots. `in_use` is the
 //! number of slots in use when the limit was set, or less if an exchange has found fewer in use
-//! since. `in_use` matters after the limit was lowered, because that frees no slots.
+//! since. `in_use` matters after the limit was lowered, because lowering the limit frees no slots.
 
 use swap::SwapOutError;
 use sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -77,7 +77,7 @@ impl Swapped {
     }
 
     /// Returns what it costs to bring back an anonymous page. The cost is that of the pages that
-    /// left last.
+    /// left memory last.
     pub(crate) fn cost(&self) -> Cost {
         self.cost.get()
     }
@@ -101,7 +101,7 @@ impl Swapped {
     }
 
     /// Returns whether more slots are charged than the limit allows, because exchanges took them or
-    /// the limit was lowered. Then slots in stock must not be used.
+    /// the limit was lowered. If so, slots in stock must not be used.
     pub(crate) fn is_beyond_max(&self) -> bool {
         let max = self.max();
         max != u64::MAX && self.pages() > max
@@ -123,8 +123,8 @@ impl Swapped {
         charged.map_or(0, |before| (max - before).min(wanted))
     }
 
-    /// Charges a slot for an exchange. May exceed the limit, or what was in use when the limit was
-    /// lowered, by [`BEYOND_MAX`] slots. Returns false if these are all charged.
+    /// Charges a slot for an exchange. May exceed the limit, or the number in use when the limit
+    /// was lowered, by [`BEYOND_MAX`] slots. Returns false if all of these extra slots are charged.
     pub(crate) fn charge_one_more(&self) -> bool {
         let in_use = self.pages();
         let in_use = self.in_use.fetch_min(in_use, Ordering::Relaxed).min(in_use);
@@ -133,8 +133,8 @@ impl Swapped {
         self.pages.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
-    /// Lets the next few exchanges skip reclaim. Called after reclaim looked at all `pages` of the
-    /// group in vain and an exchange succeeded.
+    /// Lets the next few exchanges skip reclaim. Called when an exchange has succeeded after
+    /// reclaim looked at all `pages` pages of the group in vain.
     pub(crate) fn skip_reclaims(&self, pages: usize) {
         self.reclaims_to_skip.store((pages / SKIPPED_SHARE) as u32, Ordering::Relaxed);
     }

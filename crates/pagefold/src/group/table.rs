@@ -10,18 +10,19 @@ use crate::error::Error;
 use crate::group::state::GroupState;
 use crate::numbered::Numbered;
 
-/// How many groups without a handle are checked at each close of a file or a group; those without a
-/// page are forgotten. A fixed number keeps the cost of a close independent of the number of
+/// Each close of a file or a group checks this many groups without a handle, and forgets those that
+/// have no page either. A fixed number keeps the cost of a close independent of the number of
 /// groups. The groups are checked in turn, so each is checked again eventually.
 pub(crate) const SWEPT_GROUPS: usize = 8;
 
-/// The groups. A group's number is its index. It is reused after the group's last page and the last
-/// reference to the group are gone. So while a thread holds a group, and looks at pages that may be
-/// of any group, it can tell by the number in a page's frame whether the page is the group's.
+/// The groups. A group's number is its index. The number is reused after the group's last page and
+/// the last reference to the group are gone. So while a thread holds a group, it can tell by the
+/// number in any page's frame whether the page belongs to that group.
 ///
-/// Lookups, which every batch of pages makes, take the table in shared mode, and so do insertions.
-/// A thread that forgets a group may leave the removal to a thread that is removing another group.
-/// So a group that has neither a handle nor a page may still be found for a short time.
+/// Lookups take the table in shared mode, because every batch of pages makes them. Insertions take
+/// it in shared mode, too. A thread that forgets a group may leave the removal to a thread that is
+/// removing another group. So a group that has neither a handle nor a page may still be found for a
+/// short time.
 ///
 /// A thread must not enter shared mode twice. If another thread asks for exclusive mode in between,
 /// both threads deadlock.
@@ -63,7 +64,7 @@ impl GroupTable {
     }
 
     /// Passes a new budget of `pages` pages to all groups. No group is added meanwhile, because
-    /// `names` is locked. So a group that is added later reads the new budget itself.
+    /// `names` is locked. A group that is added later reads the new budget itself.
     pub(crate) fn budget_changed(&self, pages: u64) {
         let _names = self.names.lock();
         self.slots.shared().iter().for_each(|group| group.budget_changed(pages));
@@ -124,8 +125,9 @@ impl GroupTable {
         for _ in 0..count {
             let Some(id) = self.abandoned.lock().pop_front() else { break };
             drain(id);
-            // The group stays without a page: no page is charged to a group without a handle. No
-            // other thread sweeps `id` meanwhile, because `id` isn't in `abandoned`.
+            // If the group has no page now, it gets none later: no page is charged to a group
+            // without a handle. No other thread sweeps `id` meanwhile, because `id` isn't in
+            // `abandoned`.
             if self.with(id, GroupState::is_over) == Some(true) {
                 self.slots.change(id, Numbered::remove);
                 gone += 1;
@@ -141,10 +143,10 @@ impl GroupTable {
 mod tests {
     use super::*;
 
-    /// Regression: a thread that reclaims held a group, and hadn't isolated any of its pages yet.
-    /// Meanwhile the group was removed, and a new group got its number, and one of its frames. The
-    /// thread took the frame for a page of the old group, and unlinked it from the old group's
-    /// list. That never ended, because the frame was on the new group's list.
+    /// Regression: a reclaiming thread held a group, and hadn't isolated any of its pages yet.
+    /// Meanwhile the group was removed, and a new group got the number and one of the frames of the
+    /// old group. The thread took the frame for a page of the old group, and unlinked it from the
+    /// old group's list. That never ended, because the frame was on the new group's list.
     #[test]
     fn no_group_gets_the_number_of_a_removed_group_that_a_thread_still_uses() {
         let groups = GroupTable::default();

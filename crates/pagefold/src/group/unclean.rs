@@ -14,8 +14,8 @@ impl UncleanCount {
         if pages > u64::MAX / 2 { 0 } else { pages }
     }
 
-    /// Returns the count as it is, even if negative. SeqCst: see PART-2 of `dirty::device`. It is
-    /// also an Acquire, for `clean_wait`.
+    /// Returns the count as it is, even if negative. SeqCst: see PART-2 of `dirty::device`. A
+    /// SeqCst load is also an Acquire, which `clean_wait` needs.
     pub(crate) fn exact(&self) -> u64 {
         self.0.load(Ordering::SeqCst)
     }

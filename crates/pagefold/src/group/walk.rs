@@ -1,22 +1,22 @@
 //! A *walk* is a series of looks at a group's pages, in which reclaim searches for pages to evict.
-//! Its outcome is kept so that a walk in vain isn't repeated for each batch.
+//! The group keeps the outcome, so a walk in vain isn't repeated for each batch.
 //!
 //! A look is in vain if it frees no page. The group counts the looks in vain since reclaim last
 //! freed one of its pages. Once reclaim has looked at every page in vain, it evicts even pages that
 //! are used again and again ([`insists`](Walk::insists)). Each page that it frees in this way
 //! lowers the count by only a few looks.
 //!
-//! Once reclaim has looked at every page a second time, no page can be evicted: all are pinned,
-//! dirty, or have no slot in swap. The group then *rests*: reclaim doesn't look at its pages, for
-//! about eight times the duration of the walk. Each page that becomes clean allows a few looks even
-//! before the rest ends. A page that is unpinned doesn't, because pins aren't counted anywhere:
-//! such a page is found only after the rest.
+//! Once reclaim has looked at every page a second time in vain, no page can be evicted: all are
+//! pinned or dirty, or have no slot in swap. The group then *rests*: reclaim doesn't look at its
+//! pages, for about eight times the duration of the walk. Each page that becomes clean allows a few
+//! looks even before the rest ends. A page that is unpinned doesn't, because pins aren't counted
+//! anywhere: such a page is found only after the rest.
 //!
 //! If a group has several stripes, a walk visits one after the other, and looks at as many pages of
 //! each as the stripe has. So when a single thread has counted as many looks as the group has
 //! pages, it has looked at all of them. If several threads walk at the same time, some pages may be
-//! left out. Reclaim begins at the stripe of its CPU. After a look in vain there, it goes on where
-//! the last looks in vain ended, whichever thread made them, until a page is freed.
+//! left out. Reclaim begins at the stripe of its CPU. After looks in vain there, it goes on at the
+//! stripe where the last looks in vain of any thread ended, until a page is freed.
 //!
 //! All accesses are `Relaxed`, and lost updates do no harm: only policy depends on them.
 
@@ -40,9 +40,9 @@ const NOT_YET: u64 = 0;
 pub(crate) struct Walk {
     in_vain: AtomicU64,
     rests_until_us: AtomicU64,
-    /// The stripe that the walk has come to,
+    /// The stripe that the walk has come to.
     stripe: AtomicUsize,
-    /// and the looks in vain at that stripe's pages.
+    /// The looks in vain at pages of `stripe`.
     here: AtomicUsize,
 }
 
@@ -51,7 +51,8 @@ impl Walk {
     /// insisted. Pages freed without insisting set the count of looks in vain to 0. If reclaim
     /// insisted, most pages may be pinned. So the count then falls by only [`LOOKS_PER_FREED`] for
     /// each freed page, and reclaim insists again before it has looked at all pages once more.
-    /// Calls `len`, which returns the number of the group's pages, only in this last case.
+    /// `len` returns the number of the group's pages, and is called only if reclaim insisted and
+    /// freed a page.
     pub(crate) fn looked(&self, looks: usize, freed: usize, insisted: bool, len: impl FnOnce() -> usize) {
         let before = self.in_vain.load(Ordering::Relaxed);
         if freed > 0 && insisted {
@@ -71,8 +72,8 @@ impl Walk {
         }
     }
 
-    /// Counts a pass that found all of the group's lists empty. Otherwise a walk over them would
-    /// never end.
+    /// Counts a pass that found all of the group's lists empty. Without this, a walk over empty
+    /// lists would never end.
     pub(crate) fn found_nothing(&self) {
         self.in_vain.fetch_add(SLACK / 4, Ordering::Relaxed);
     }
@@ -106,8 +107,8 @@ impl Walk {
 
     /// Returns whether the group rests: none of its pages can be evicted now, as far as is known.
     /// `len` returns the number of pages on the lists, which changes while other threads have pages
-    /// isolated. That does no harm: one thread that sees the end of the second walk begins the rest
-    /// for all threads. After a rest, one more walk over all pages is allowed.
+    /// isolated. That does no harm: the first thread that sees the end of the second walk begins
+    /// the rest for all threads. After a rest, one more walk over all pages is allowed.
     pub(crate) fn rests(&self, len: impl FnOnce() -> usize, now_us: impl FnOnce() -> u64) -> bool {
         let in_vain = self.in_vain.load(Ordering::Relaxed);
         if in_vain < all_twice(0) {
@@ -188,8 +189,8 @@ mod tests {
 
     /// Regression: two threads walked a group's lists at the same time. When one thread asked
     /// whether all pages had been looked at, pages that the other thread had isolated weren't on
-    /// the lists. When it counted its own looks, those pages were on the lists again. So neither
-    /// thread saw the end of the walk, and both went on forever.
+    /// the lists. When the first thread counted its own looks, those pages were on the lists again.
+    /// So neither thread saw the end of the walk, and both went on forever.
     #[test]
     fn a_walk_ends_though_the_length_changes_meanwhile() {
         let walk = Walk::default();

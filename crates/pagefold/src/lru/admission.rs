@@ -1,12 +1,12 @@
 //! Admission: how a page enters memory.
 //!
-//! Pages come in five ways. A miss reads one page (`read::load`); a request reads a run of them
-//! (`read::flight`). A write creates a page without reading (`write`). A page comes back from swap,
-//! or is touched for the first time (`space::fault`). A page moves within its space
+//! Pages enter memory in five ways. A miss reads one page (`read::load`). A request reads a run of
+//! pages (`read::flight`). A write creates a page without reading (`write`). A page comes back from
+//! swap, or is touched for the first time (`space::fault`). A page moves within its space
 //! (`space::relocate`). In each case the caller has the page's word in *loading*, and a charged
-//! frame with the page's bytes. An [`Arrival`] then decides the page's labels and publishes it.
-//! [`Memory::admit`] does that and adds the page to the batch of pages that wait for their lists
-//! (`entry_batches`); a run of pages enters the lists together.
+//! frame with the page's bytes. An [`Arrival`] then decides the page's labels and publishes the
+//! page. [`Memory::admit`] publishes an arrival, and adds the page to the batch of pages that wait
+//! for their lists (`entry_batches`). The pages of a run enter the lists together.
 //!
 //! | the page | enters with |
 //! |---|---|

@@ -35,7 +35,7 @@ pub(crate) fn divide<K: PartialEq, const N: usize>(
 #[must_use = "frames are still charged, or isolated"]
 pub(crate) struct Leftovers {
     /// The number of frames that were freed because their pages were removed while the frames were
-    /// isolated. They are still charged.
+    /// isolated. The frames are still charged.
     pub(crate) orphans: u64,
     /// The owners of those orphans that were read ahead and never used.
     pub(crate) wasted: Vec<u32>,

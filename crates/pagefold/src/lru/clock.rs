@@ -7,31 +7,31 @@
 //!
 //! Frames and shadows keep times in few bits: in *units* of 2^`shift` loads, modulo a power of two.
 //! A unit is about 1/256 of the group's size. If the size becomes less than 16 units or more than
-//! 1,023 units, the unit changes. A time that was kept in the old unit is then misread once: the
-//! page seems older or younger than it is. A time that lies further back than the range of its bits
-//! is misread, too ([`Now::since`]).
+//! 1,023 units, the unit changes. A time that was recorded in the old unit is then misread once:
+//! the page seems older or younger than it is. A time that lies further back than the range of its
+//! bits is misread, too ([`Now::since`]).
 //!
 //! All of a group's CPUs write to the cache line of the clock's counters. So a CPU reads the
 //! counters only once for each batch of pages. In a large group with several stripes, each stripe
-//! collects several evictions before it adds them to the counters. Until it does, passes over the
-//! stripe use the time of the stripe's last batch ([`LastTime`]), and so do pages that come back
-//! one by one. In a group with one stripe, all threads read the counters themselves, because few
-//! CPUs share their cache line.
+//! collects several evictions before it adds them to the counters. Until then, passes over the
+//! stripe use the time of the stripe's last batch ([`LastTime`]). So do pages that come back one by
+//! one. In a group with one stripe, all threads read the counters themselves, because few CPUs
+//! share their cache line.
 
 use sync::CachePadded;
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// The numbers of bits that hold the time of the last use in a frame and in a shadow, and the count
-/// of evictions in a shadow ([`Now::left`]).
+/// The numbers of bits of three fields: the time of the last use in a frame, the same time in a
+/// shadow, and the count of evictions in a shadow ([`Now::left`]).
 pub(crate) const STAMP_BITS: u32 = 14;
 pub(crate) const SHADOW_STAMP_BITS: u32 = 15;
 pub(crate) const LEFT_BITS: u32 = 16;
 
-/// A group's size is about this many units,
+/// A group's size is about this many units.
 const UNITS: u64 = 256;
-/// at least this many,
+/// The least number of units in a group's size.
 const UNITS_MIN: u64 = 16;
-/// and at most this many.
+/// The largest number of units in a group's size.
 pub(crate) const UNITS_MAX: u64 = 1023;
 /// A group's time goes back by at most the group's size, which is seldom more than this many units.
 const GOES_BACK: u64 = UNITS_MAX;
@@ -131,17 +131,17 @@ impl Now {
     /// stamp may seem to lie in the future; the result is then 0. As stamps wrap, a stamp counts as
     /// future if its distance, modulo 2^`bits`, is among the last [`GOES_BACK`] of the range.
     ///
-    /// So the result is wrong for moments that lie further back than the range: it is 0, or the
-    /// remainder of the distance. A shadow has a second clock that shows most of these cases
-    /// (`GroupState::history_of`).
+    /// For moments that lie further back than the range, the result is wrong: it is 0, or the
+    /// remainder of the distance. A shadow also has a count of evictions, which shows most of these
+    /// cases (`GroupState::history_of`).
     pub(crate) fn since(self, stamp: u64, bits: u32) -> u64 {
         let range = 1 << bits;
         let units = self.stamp().wrapping_sub(stamp) & (range - 1);
         if units >= range - GOES_BACK { 0 } else { units << self.shift }
     }
 
-    /// Returns an age that a shadow can keep for long until its stamp wraps, in loads: half of the
-    /// stamp's range.
+    /// Returns a great age, in loads: half of the range of a shadow's stamp. So it takes long until
+    /// the stamp of a shadow with this age wraps.
     pub(crate) fn long_ago(self) -> u64 {
         1 << (SHADOW_STAMP_BITS - 1) << self.shift
     }
@@ -244,8 +244,8 @@ mod tests {
         }
     }
 
-    /// A regression: if a page came back at once, to a CPU whose stripe had noted an earlier time,
-    /// it seemed to have been away for very long.
+    /// A regression: a page came back at once, to a CPU whose stripe had noted an earlier time. The
+    /// page seemed to have been away for very long.
     #[test]
     fn a_page_that_left_after_the_noted_time_left_now() {
         let clock = Clock::new(1_000);

@@ -1,9 +1,9 @@
 //! What it costs to bring a page back.
 //!
 //! A place in main saves more if its page is used again sooner, or if loading the page costs more.
-//! So a challenge compares intervals divided by costs. Otherwise a page that is swapped to
-//! compressed memory could keep its place in main, while a page of a file that is used only a
-//! little less often has to be read from a device.
+//! So a challenge compares intervals divided by costs. Without the division, a page that would be
+//! swapped to compressed memory could keep its place in main, while a page of a file that is used
+//! only a little less often has to be read from a device.
 //!
 //! | the page | its cost |
 //! |---|---|
@@ -13,9 +13,9 @@
 //! | anonymous, written to a slot on a device each time | one read, and a sixteenth of a write |
 //! | anonymous, compressed or copied to other memory | an eighth of a read |
 //!
-//! All anonymous pages of a group count with the same cost. It is one of the last three rows: the
-//! row that applied to the anonymous pages that the group evicted last. The eighth comes from
-//! measurements: reading 4 KiB from an NVMe drive takes 80 to 100 µs, and compressing and
+//! All anonymous pages of a group count with the same cost. It is the cost in one of the last three
+//! rows: the row that applied to the anonymous pages that the group evicted last. The eighth comes
+//! from measurements: reading 4 KiB from an NVMe drive takes 80 to 100 µs, and compressing and
 //! decompressing a page 4 µs (`BENCHMARKS.md`), or several times that on a slow processor.
 
 use sync::atomic::{AtomicU8, Ordering};
@@ -32,8 +32,9 @@ impl Cost {
     /// The cost of a page that stays in memory in another form.
     pub(crate) const COPIED: Self = Self(2);
 
-    /// Returns whether a page of this cost, which is expected to be used again after `expected`
-    /// loads, is worth less than one of cost `other` that is used after `interval` loads.
+    /// Returns whether a page of this cost is worth less than a page of cost `other`. The first
+    /// page is expected to be used again after `expected` loads, the other one after `interval`
+    /// loads.
     pub(crate) fn is_worth_less(self, expected: u64, other: Self, interval: u64) -> bool {
         expected.saturating_mul(u64::from(other.0)) > interval.saturating_mul(u64::from(self.0))
     }

@@ -1,8 +1,9 @@
 //! Batches of pages that wait to enter their groups' lists.
 //!
-//! A page that was just loaded waits, isolated, in a small batch of the CPU that loaded it. So a
-//! CPU gets the cache line of a list's head once for many pages. No thread depends on another CPU
-//! to empty its batch: a thread that is short of pages drains the batches of all CPUs.
+//! A page that was just loaded waits, isolated, in a small batch of the CPU that loaded it. The CPU
+//! lists all pages of a batch together. So it gets the cache line of a list's head once for many
+//! pages. No thread depends on another CPU to empty its batch: a thread that is short of pages
+//! drains the batches of all CPUs.
 
 use arrayvec::ArrayVec;
 use frames::{Frames, IsolatedFrame};
@@ -22,8 +23,8 @@ const FULL_SHARE: u64 = 256;
 pub(crate) type Batch = ArrayVec<IsolatedFrame, BATCH_MAX>;
 
 /// How many pages may wait in a batch. The group of the batch's first page sets this when that page
-/// is added. It isn't computed again for each page, because the group's counters are on cache lines
-/// that other CPUs write to.
+/// is added. This number isn't computed again for each page, because the group's counters are on
+/// cache lines that other CPUs write to.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Patience {
     pages: u64,
@@ -65,7 +66,7 @@ impl EntryBatches {
 
     /// Adds a page to this CPU's batch. Takes and returns the batch if it is then full, or has at
     /// least as many pages as its [`Patience`] allows. The patience was set by the group of the
-    /// batch's first page; `max` is the limit, in pages, of the group of the page that is added.
+    /// batch's first page; `max` is the limit of the added page's group, in pages.
     pub(crate) fn add(
         &self,
         frames: &Frames,

@@ -1,7 +1,7 @@
 //! Reuse intervals: after how many loads of its group a page is used again.
 
-/// A mean reuse interval in loads, in one byte. Exact below 16; above, the first four binary digits
-/// of the number. 0 stands for an unknown interval.
+/// A mean reuse interval in loads, in one byte. Intervals below 16 are exact; of longer ones, only
+/// the first four binary digits are kept. 0 stands for an unknown interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Interval(u8);
 
@@ -33,15 +33,15 @@ impl Interval {
     }
 
     /// Returns the mean after a refault that came `loads` loads after the page's last known use.
-    /// The new interval counts one eighth. A first interval is doubled, because short intervals are
-    /// observed more often than long ones.
+    /// The new interval has a weight of one eighth. A first interval is doubled, because short
+    /// intervals are observed more often than long ones.
     pub(crate) fn after_refault(self, loads: u64, chance: u64) -> Self {
         let mean = self.loads().map_or(2 * loads, |mean| (7 * mean + loads) / 8);
         Self::rounded(mean, chance)
     }
 
     /// Returns the mean after reclaim found the page used `uses` times in `loads` loads. The new
-    /// interval counts half.
+    /// interval has a weight of one half.
     pub(crate) fn after_uses(self, loads: u64, uses: u32, chance: u64) -> Self {
         let interval = loads.max(1) / u64::from(uses.max(1));
         Self::rounded(self.loads().map_or(interval, |mean| u64::midpoint(mean, interval)), chance)

@@ -1,12 +1,12 @@
-//! One list of frames, and its length. Frames enter and leave first in, first out, except those
-//! that are taken from the middle.
+//! One list of frames, and its length. Frames leave in the order in which they entered, except
+//! those that are taken from the middle.
 //!
 //! There is no lock: the links are those of `smp_list`, and a thread must isolate a frame before it
 //! unlinks the frame. A frame's group and rank tell which list it is on. They change only while the
 //! frame is isolated, and only the isolating thread changes them. So a walk that reaches a frame
-//! through an outdated link isolates the frame, finds that it is on another list, and puts it back.
-//! The walking thread holds the list's group, so no other group gets the group's number meanwhile
-//! (`group::table`).
+//! through an outdated link isolates the frame, finds that the frame is on another list, and puts
+//! it back. The walking thread holds the list's group, so no other group gets the group's number
+//! meanwhile (`group::table`).
 
 use arrayvec::ArrayVec;
 use frames::{FrameId, Frames, IsolatedFrame};
@@ -40,14 +40,14 @@ impl LruList {
     }
 
     /// Returns whether an isolated frame is on this list. A walk may reach a frame of another list,
-    /// or of none: the walk followed a link of a frame that was then freed and used again.
+    /// or of none, if a frame on its way was freed and used again.
     fn has(&self, frames: &Frames, frame: FrameId) -> bool {
         let rank = Rank::of(frames, frame);
         !rank.is_unlisted() && frames.group(frame) == self.group && rank.place() == self.place
     }
 
-    /// Links isolated frames at the hot end. The caller may end their isolation only after this
-    /// call.
+    /// Links isolated frames at the hot end. The caller may end the frames' isolation only after
+    /// this call.
     pub(crate) fn splice_head(&self, frames: &Frames, local: LocalList) {
         if !local.is_empty() {
             self.len.fetch_add(local.len(), Ordering::Relaxed);
@@ -138,7 +138,7 @@ mod tests {
 
     /// Regression: a walk along the main list had reached a frame. Then another thread freed the
     /// frame, and used it for a page that is on no list. The walk mistook the frame for a frame of
-    /// main, and tried to unlink it, which never ended. The walk should have skipped it.
+    /// main. It tried to unlink the frame, and never ended. It should have skipped the frame.
     #[test]
     fn a_page_on_no_list_is_on_none() {
         let frames = Arc::new(Frames::new(&Config::new(1 << 20, 4096)).unwrap());

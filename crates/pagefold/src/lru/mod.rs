@@ -32,22 +32,24 @@
 //!   is *beaten*, and loses its place, if it meets two conditions: it wasn't used since reclaim
 //!   last looked at it, and its expected interval is longer than the challenger's mean interval.
 //!   The first page that meets both is beaten; if none does, the challenger loses. The expected
-//!   interval of a page is its age, except that it is the mean interval while mean ≤ age < 2 × mean
-//!   (`interval`). If the pages don't cost the same to bring back, each interval is divided by its
-//!   page's cost (`cost`).
+//!   interval of a page is its mean interval while mean ≤ age < 2 × mean; otherwise it is the
+//!   page's age (`interval`). If the two pages don't cost the same to bring back, each interval is
+//!   divided by its page's cost (`cost`).
 //! - A **shadow** stays in the page's word when the page is evicted. It holds the page's mean
 //!   interval, the time of its last use, the list that it left, and when it left that list
-//!   (`shadow`). If the page comes back within 16 times the group's size, in loads, it challenges a
-//!   page of main. A page that comes back later counts as new, but keeps its mean interval. Shadows
-//!   are kept in the words of the page maps, so they take no memory of their own.
+//!   (`shadow`). If the page comes back within a number of loads that is at most 16 times the
+//!   group's size, it challenges a page of main. A page that comes back later counts as new, but
+//!   keeps its mean interval. Shadows are kept in the words of the page maps, so they take no
+//!   memory of their own.
 //!
 //! A page that was read ahead gets its place only after its first use. Until then it may wait in
-//! the window for a quarter of the group's size, in loads, or for longer if pages of main are idle.
+//! the window for n loads, where n is a quarter of the number of the group's pages. It may wait
+//! longer if pages of main are idle.
 //!
 //! In a loop that is larger than memory, all pages have the same interval, so no page of main is
 //! ever beaten. So a part of the loop stays in main, and the window is as short as it may be. If
-//! the pages of main are no longer used, their ages exceed twice their means. Then each page that
-//! comes back beats one of them.
+//! the pages of main are no longer used, their ages grow beyond twice their mean intervals. Then
+//! each page that comes back beats a page of main.
 //!
 //! *Sources.* LIRS (Jiang, Zhang, SIGMETRICS 2002) showed that intervals tell more than recency
 //! alone. CLOCK-Pro (Jiang, Chen, Zhang, USENIX ATC 2005) replaces the stack of LIRS by clocks.
@@ -60,9 +62,9 @@
 //! list. Pages enter the lists in batches, one batch for each CPU (`entry_batches`). Reclaim cuts
 //! pages off a stripe in batches (`Stripe::batch`). Each stripe decides on its own pages only.
 //! Pages that wait in a batch can't be evicted, so a full group has less memory for its other
-//! pages: if a batch may have a 128th of the group instead of a 256th, loops miss up to 4 % more.
-//! With one thread, the product misses at most 2 % more often than the simulated policy on each of
-//! 21 traces.
+//! pages. If a batch may have a 128th of the group's pages instead of a 256th, loops miss up to 4 %
+//! more. With one thread, the product misses at most 2 % more often than the simulated policy on
+//! each of 21 traces.
 //!
 //! **Stripes.** A group that many CPUs use has several sets of these lists, called stripes, so that
 //! CPUs mostly touch their own pages. A page is listed in the stripe of the CPU that loaded it, and
@@ -131,7 +133,7 @@ impl GroupLists {
 
     /// Estimates how many pages that were read ahead can wait for their first use without taking
     /// room from main. If a page may wait for n loads ([`Stripe::waiting`]), at most n pages wait
-    /// at the same time, so this is n.
+    /// at the same time. So the estimate is n.
     pub(crate) fn waiting(&self, now: Now) -> u64 {
         self.stripe(self.own()).waiting(now)
     }
@@ -176,9 +178,9 @@ impl GroupLists {
         (last.size >= RECENT_PAGES * stripes as u64).then_some(last)
     }
 
-    /// Takes `left` evictions, from the window and from main. Returns how many have to be added to
-    /// the group's clock now. If the group has a recent time, the stripe first collects several
-    /// evictions, and this often returns 0.
+    /// Takes two numbers of evictions: from the window, and from main. Returns the numbers that
+    /// have to be added to the group's clock now. If the group has a recent time, the stripe first
+    /// collects several evictions, so this function often returns zeros.
     pub(crate) fn collect(&self, left: [u64; 2]) -> [u64; 2] {
         let stripe = self.stripe(self.own());
         if self.recent_time_of(stripe).is_some() { stripe.collect(left) } else { left }

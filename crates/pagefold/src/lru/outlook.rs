@@ -3,12 +3,12 @@
 //!
 //! *More memory.* If the window were longer, the pages that come back soon after they left the
 //! window would still be in memory. If main were longer, it would hold pages that lost their
-//! challenges lately, and each of them would be used once in its interval. Each of these two
+//! challenges lately, and each such page would be used once per interval. Each of these two
 //! estimates is a number of loads that would be avoided; the larger one is reported.
 //!
-//! *Less memory.* More pages would have to leave. They would be used about as often as pages that
-//! have just lost a challenge. So the mean rate at which the losers are used tells how many loads
-//! would be added.
+//! *Less memory.* More pages would have to leave. These pages would be used about as often as pages
+//! that have just lost a challenge. So the mean rate at which the losers are used tells how many
+//! loads would be added.
 
 use sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -98,8 +98,8 @@ impl Outlook {
         to_window * TENTH / SOON[0] + self.share(Origin::SoonToMain) * TENTH / SOON[1]
     }
 
-    /// Returns how often per load a tenth of `pages` pages would be used, taken together, if each
-    /// were used as often as the pages that have lost challenges.
+    /// Returns how many uses per load a tenth of `pages` pages would get in all, if each page were
+    /// used as often as the pages that have lost challenges.
     fn uses(&self, pages: usize) -> f64 {
         pages as f64 * TENTH * self.rate.load(Ordering::Relaxed) as f64 / ONCE as f64
     }

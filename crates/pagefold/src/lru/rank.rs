@@ -43,8 +43,8 @@ impl Place {
         (group * STRIPES_MAX as u32 + u32::from(self.stripe)) << 3 | self.kind.index() as u32
     }
 
-    /// Returns the place that the frame's record names: the list that an isolated frame is, or was,
-    /// on.
+    /// Returns the place that the frame's record names. If the frame is isolated, this is the list
+    /// that it is on, or was on before its isolation.
     pub(crate) fn of(frames: &Frames, frame: FrameId) -> Self {
         Rank::of(frames, frame).place()
     }
@@ -159,8 +159,8 @@ impl Rank {
         self.on(kind).with_origin(Origin::New)
     }
 
-    /// The rank in the window of a page without history, in the same stripe. Its last known use is
-    /// as many loads ago as the group has pages.
+    /// The rank that makes a page the coldest one: in the window of the same stripe, without
+    /// history. Its last known use counts as having been as many loads ago as the group has pages.
     pub(crate) fn coldest(self, now: Now) -> Self {
         self.settled(Kind::Window).with_interval(Interval::UNKNOWN).with_stamp(now.stamp_before(now.size))
     }

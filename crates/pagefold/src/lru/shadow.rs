@@ -28,7 +28,7 @@ const STAMP_SHIFT: u32 = MAIN_SHIFT + 1;
 const LEFT_SHIFT: u32 = STAMP_SHIFT + SHADOW_STAMP_BITS;
 const BITS: u32 = LEFT_SHIFT + LEFT_BITS;
 /// Two pages left together if at most max(size / `TOGETHER`, `TOGETHER_MIN`) pages left the list
-/// between them, where size is the group's.
+/// between them, where size is the group's number of pages.
 const TOGETHER: u64 = 4;
 const TOGETHER_MIN: u64 = 64;
 /// In a page word, below the shadow: 1, and the group that the page was evicted from, truncated.

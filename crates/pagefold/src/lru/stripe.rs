@@ -28,8 +28,9 @@ const WRITE_SHARE: usize = 16;
 const STRIPES_A_STEP: usize = 4;
 /// See [`Stripe::waiting`].
 const WAITING: usize = 4;
-/// A stripe of a large group adds its evictions to the group's clock when it has this many. Such a
-/// stripe has at least 512 pages, so the clock is late by at most 1/32 of the group's size.
+/// A stripe of a large group adds its evictions to the group's clock once it has collected this
+/// many. Such a stripe has at least 512 pages, so the clock is late by at most 1/32 of the group's
+/// size.
 const UNCOUNTED_MAX: u64 = 16;
 
 /// If less than this share of the loads brings back pages, the pattern is a scan.
@@ -53,8 +54,7 @@ pub(crate) enum Reach {
     /// Those of main, and those of the window that exceed its target.
     Usual,
     /// Also the rest of the window, except a few pages. For a pass after a walk that freed nothing.
-    /// If all pages of main are pinned, the pages of a window that is within its target can be
-    /// evicted only by such a pass.
+    /// Such a pass is needed if all pages of main are pinned and the window is within its target.
     Window,
     /// All, young pages too.
     All,
@@ -171,8 +171,8 @@ impl Stripe {
         self.time.get()
     }
 
-    /// Returns whether a pass has to read the group's clock: once after each time that the stripe
-    /// added evictions to it.
+    /// Returns whether a pass has to read the group's clock. It has to do so once after each time
+    /// that the stripe added evictions to the clock.
     pub(crate) fn needs_time(&self) -> bool {
         // Relaxed, also below: only the policy depends on the time.
         let is_due = self.time_is_due.load(Ordering::Relaxed);
@@ -204,7 +204,7 @@ impl Stripe {
         self.lists.iter().map(LruList::len).sum()
     }
 
-    /// Returns the number of the stripe's pages, with those that reclaim looks at.
+    /// Returns the number of the stripe's pages, including those that reclaim is looking at.
     fn pages(&self) -> usize {
         // Relaxed, also below: an approximation.
         self.len() + self.away.load(Ordering::Relaxed)
@@ -217,9 +217,9 @@ impl Stripe {
     }
 
     /// Returns for how many loads of the group a page that was read ahead may wait for its first
-    /// use. In this stripe, such pages have room for n = the window's target + the idle pages of
-    /// main. The result is n × (the group's pages) / (this stripe's pages), but at least a quarter
-    /// of the group's pages, and at most all of them.
+    /// use. This stripe has room for n such pages, where n = the window's target + the idle pages
+    /// of main. The result is n × (the group's pages) / (this stripe's pages), but at least a
+    /// quarter of the group's pages, and at most all of them.
     pub(crate) fn waiting(&self, now: Now) -> u64 {
         let (here, all) = (self.window.target() + self.window.idle(self.main().len()), self.pages_of_group(now));
         (here * all / self.pages().max(1)).clamp(all / WAITING, all) as u64
@@ -248,8 +248,8 @@ impl Stripe {
         Forecast { pattern, more: self.outlook.more(all), less: self.outlook.less(all) }
     }
 
-    /// Lists loaded pages, which become the youngest. While the stripe grows, young pages get their
-    /// places a batch at a time.
+    /// Lists loaded pages, which become the youngest. While the stripe grows, young pages move on
+    /// to main or the window a batch at a time.
     pub(crate) fn enter<const N: usize>(&self, frames: &Frames, loaded: Batch<N>, now: Now, leftovers: &mut Leftovers) {
         let pages = self.len() + loaded.len();
         let slack = if self.grows() { (pages / GROWING_YOUNG).min(BATCH_MAX) } else { 0 };
@@ -274,8 +274,8 @@ impl Stripe {
         }
     }
 
-    /// Moves pages from young to their places. Forgets their uses, which belong to the burst of the
-    /// load.
+    /// Moves pages from young to their places in main or in the window. Forgets their uses, which
+    /// belong to the burst of the load.
     fn give_places(&self, frames: &Frames, ripe: Batch<BATCH_MAX>, now: Now, leftovers: &mut Leftovers) {
         let [mut to_main, mut to_window, mut challengers] = [const { Batch::<BATCH_MAX>::new_const() }; 3];
         let mut main_room = self.main_room();
@@ -286,7 +286,7 @@ impl Stripe {
             let rank = Rank::of(frames, frame.id());
             placed.from[rank.origin() as usize] += 1;
             let is_back = rank.origin() != Origin::New;
-            // The page came back, but was read ahead and hasn't been used yet. It goes to the
+            // The page came back, but it was read ahead and hasn't been used yet. So it goes to the
             // window.
             let is_ahead = is_back && frames.is_unused_ahead(frame.id());
             if main_room > 0 && !is_ahead && (is_back || grows) {
@@ -319,8 +319,8 @@ impl Stripe {
     /// Compares each challenger with up to [`LOOKS`] pages from the end of main. The first of these
     /// pages that meets two conditions loses its place to the challenger: it wasn't used since the
     /// last look at it, and its expected interval is more than `margin` times the challenger's mean
-    /// interval. If none meets them, the challenger loses. If the two pages don't cost the same,
-    /// each interval is divided by its page's cost (`cost`).
+    /// interval. If none of them meets both, the challenger loses. If the two pages don't cost the
+    /// same, each interval is divided by its page's cost (`cost`).
     pub(crate) fn challenge(
         &self,
         frames: &Frames,
@@ -420,16 +420,16 @@ impl Stripe {
         self.publish(frames, stay, leftovers);
     }
 
-    /// Links isolated frames of this stripe at the hot end of the list of that kind, which their
-    /// ranks must name.
+    /// Links isolated frames of this stripe at the hot end of the list of that kind. The frames'
+    /// ranks must name this list.
     fn put_on<const N: usize>(&self, kind: Kind, frames: &Frames, pages: Batch<N>, leftovers: &mut Leftovers) {
         debug_assert!(pages.iter().all(|frame| Place::of(frames, frame.id()).kind == kind));
         self.list(kind).splice_head(frames, line_up(frames, &pages));
         self.publish(frames, pages, leftovers);
     }
 
-    /// Links an isolated frame of this stripe at the cold end of the window, which its rank must
-    /// name.
+    /// Links an isolated frame of this stripe at the cold end of the window. The frame's rank must
+    /// name the window.
     pub(crate) fn put_back_coldest(&self, frames: &Frames, frame: IsolatedFrame, leftovers: &mut Leftovers) {
         self.list(Kind::Window).splice_tail(frames, line_up(frames, [&frame]));
         self.publish(frames, [frame], leftovers);
@@ -438,9 +438,9 @@ impl Stripe {
     /// Returns how many pages a pass should free for a thread that wants `wanted` pages. For a
     /// thread that wants one page, the result is 1 (R6 of `ranking`).
     ///
-    /// `writes`: the pages are written to a device when they leave, those of a pass together. So if
-    /// the thread wants more than one page, a pass frees at least `WRITE_BATCH` pages. In a small
-    /// stripe, the minimum is 1/`WRITE_SHARE` of its pages.
+    /// If `writes` is set, pages are written to a device when they leave memory, and the pages of a
+    /// pass are written together. So if the thread wants more than one page, a pass frees at least
+    /// `WRITE_BATCH` pages. In a small stripe, the minimum is 1/`WRITE_SHARE` of its pages.
     ///
     /// A thread frees all pages that it wants from one stripe. The more stripes a group has, the
     /// fewer pages a stripe has. A limit in proportion to the stripe's pages would split the work
@@ -466,8 +466,8 @@ impl Stripe {
         let mut result = Cut { main_room: self.main_room(), uses_tell: self.window.is_long(), ..Cut::default() };
         let kept = match reach {
             Reach::Usual => self.window.target(),
-            // Keeps as many pages as may be young. If the window was empty, and the young pages
-            // have just moved to it, they stay there.
+            // Keeps as many pages in the window as may be young. So if the window was empty, and
+            // the young pages have just moved to it, they stay there.
             Reach::Window => young_max(pages).min(self.window.target()),
             Reach::All => 0,
         };
@@ -493,8 +493,8 @@ impl Stripe {
         self.window.left_unused(pages);
     }
 
-    /// Notes how many pages a pass spared because they were read ahead and haven't been used yet;
-    /// may be 0.
+    /// Notes how many pages a pass spared because they were read ahead and haven't been used yet.
+    /// The number may be 0.
     pub(crate) fn spared(&self, pages: usize) {
         self.window.spared(pages > 0, self.len().saturating_sub(self.main().len()));
     }
@@ -527,8 +527,8 @@ impl Stripe {
         self.main().cut(frames, wanted, into, leftovers);
     }
 
-    /// Puts pages back that were cut but not looked at: at the cold ends, in the order in which
-    /// they were cut.
+    /// Puts pages back that were cut but not looked at. They go to the cold ends of their lists, in
+    /// the order in which they were cut.
     pub(crate) fn return_cut<const N: usize>(&self, frames: &Frames, rest: Batch<N>, leftovers: &mut Leftovers) {
         let mut locals: [LocalList; KINDS] = Default::default();
         for frame in rest.iter().rev() {
@@ -567,9 +567,9 @@ mod tests {
     }
 
     /// Regression: all pages of a group except the youngest were dirty and couldn't be written. The
-    /// youngest page stayed young, where reclaim didn't look. So no page of the group could be
-    /// evicted, and the group got no further page. With [`Reach::All`], reclaim must reach young
-    /// pages, too.
+    /// youngest page stayed on the list *young*, which reclaim didn't look at. So no page of the
+    /// group could be evicted, and the group got no further page. With [`Reach::All`], reclaim must
+    /// reach young pages, too.
     #[test]
     fn the_youngest_pages_go_for_their_own_group_alone() {
         let frames = Arc::new(Frames::new(&Config::new(1 << 20, 4096)).unwrap());

@@ -7,8 +7,8 @@
 //! main is ever displaced, the window stays as small as it may be, although every page comes back.
 //! A page that comes back soon after it left *main* shrinks the window as well.
 //!
-//! Main may be in use and the window still too small. An example: pages are used several times at
-//! moderate distances, and then no more. Then all pages of main were used not long ago, so no
+//! The window may be too small even if main is in use. An example: each page is used several times
+//! at moderate distances, and then no more. Then all pages of main were used not long ago, so no
 //! challenge is won. In this case the savings of a place are compared:
 //! - Suppose that a share s of the loads bring back a page that was among the last d to leave the
 //!   window. Then one more place in the window would save s / d loads per load.
@@ -82,8 +82,9 @@ pub(crate) struct Window {
     won: AtomicU32,
     /// The least number of pages that remained after reclaim in the current turnover, and in the
     /// one before; 0 before the first reclaim. A turnover is a period in which as many pages are
-    /// evicted as there are. The least number is kept because the number of pages varies: loads
-    /// bring many pages at a time. Both begin anew when the stripe has outgrown its recent size.
+    /// evicted as the stripe has. The least number is kept because the number of pages varies:
+    /// loads bring many pages at a time. Both least numbers begin anew when the stripe has outgrown
+    /// its recent size.
     least: [AtomicUsize; 2],
     /// Pages freed in the current turnover.
     freed: AtomicUsize,
@@ -96,7 +97,7 @@ pub(crate) struct Window {
     unused: AtomicUsize,
     /// The room that pages take from main while they wait for their first use after readahead: the
     /// number of pages outside main, minus the target, at the last pass that spared such pages.
-    /// Decreases with each pass that meets none.
+    /// Decreases with each pass that meets no such page.
     ahead: AtomicUsize,
     /// The largest number of pages at the beginning of a recent reclaim.
     full: AtomicUsize,
@@ -117,7 +118,7 @@ impl Window {
 
     /// Returns whether a stripe of `pages` pages grows. It does if reclaim hasn't run yet, if the
     /// stripe has more pages than recent reclaims began with, or if it has lost more than an eighth
-    /// of those since. Then new pages may go directly to main.
+    /// of its pages since. Then new pages may go directly to main.
     pub(crate) fn grows(&self, pages: usize) -> bool {
         self.has_outgrown(pages) || self.full.load(Ordering::Relaxed) > pages + pages / 8 + slack(pages)
     }
@@ -164,7 +165,7 @@ impl Window {
 
     /// Notes a pass: whether it spared pages that were read ahead and haven't been used yet
     /// (`any`), and the number of pages outside main (`outside`). While passes spare such pages,
-    /// main doesn't take back the room that these pages have.
+    /// main doesn't take back the room that these pages occupy.
     pub(crate) fn spared(&self, any: bool, outside: usize) {
         let ahead = self.ahead.load(Ordering::Relaxed);
         let next = if any { outside.saturating_sub(self.target()) } else { ahead - ahead.div_ceil(FORGETS_AHEAD) };
@@ -228,8 +229,8 @@ impl Window {
         }
     }
 
-    /// Notes that a page that is hot leaves the window for main, although all of main is in use:
-    /// the window is larger than it has to be.
+    /// Notes that a hot page leaves the window for main, although all of main is in use. This shows
+    /// that the window is larger than it has to be.
     pub(crate) fn gives_way(&self) {
         self.shrink();
     }

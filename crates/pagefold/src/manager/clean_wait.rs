@@ -1,9 +1,9 @@
 //! Waiting for dirty pages to become clean, so that their frames can be given back.
 //!
 //! The caller asks the flusher to write, then waits until pages of one group, or of any group, have
-//! become clean. The caller gives up after two seconds in which no page became clean, so a device
-//! that doesn't answer doesn't block calls that need memory. The caller also gives up after four
-//! seconds in which pages became clean but the caller itself made no progress.
+//! become clean. The caller gives up after two seconds in which no page became clean, so that a
+//! device that doesn't answer doesn't block calls that need memory. It also gives up after four
+//! seconds in which pages became clean but the caller made no progress.
 //!
 //! While the caller waits, it must hold no lock that other tenants need.
 
@@ -42,7 +42,7 @@ pub(crate) struct CleanWait<'a> {
 
 impl Manager {
     /// Asks the flusher to write dirty pages because memory is needed: those of `group`, or of any
-    /// group. Returns whether there are any.
+    /// group. Returns whether there are such dirty pages.
     pub(crate) fn ask_for_clean(&self, group: Option<&GroupState>) -> bool {
         match group {
             Some(group) if group.unclean.get() > 0 => {
@@ -135,9 +135,9 @@ mod tests {
     use crate::Pagefold;
     use test_disks::SimulatedDisk;
 
-    /// Regression: the last dirty page became clean after the caller had looked how many pages had,
-    /// and before it asked whether any page is dirty. The caller gave up, although it could have
-    /// had the page's frame.
+    /// Regression: the last dirty page became clean after the caller had read the number of pages
+    /// that had become clean, and before it asked whether any page was dirty. The caller gave up,
+    /// although it could have had the page's frame.
     #[test]
     fn a_last_page_that_becomes_clean_meanwhile_is_seen() {
         let mm = Pagefold::builder().memory("4MiB").backend(SimulatedDisk::default()).build().unwrap();

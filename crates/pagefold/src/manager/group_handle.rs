@@ -10,8 +10,8 @@ use crate::group::table::SWEPT_GROUPS;
 use crate::manager::Manager;
 
 /// The shared handle of a group. It lives as long as users, spaces or open files hold it. Dropping
-/// the handle evicts the group's pages. Only pinned and dirty pages stay, of files that other
-/// groups still have open.
+/// the handle evicts the group's pages. Only pinned and dirty pages of files that other groups
+/// still have open stay in memory.
 pub(crate) struct GroupHandle {
     pub(crate) state: Arc<GroupState>,
     pub(crate) manager: Arc<Manager>,

@@ -180,8 +180,8 @@ impl Mailboxes {
         &self.shares[sync::random::mix(u64::from(page.0) << 40 ^ page.1) as usize % SHARES]
     }
 
-    /// Adds a mailbox. It may replace the mailbox of an earlier load of the page. The earlier
-    /// mailbox holds no pin then, because the caller has the page's word in *loading*.
+    /// Adds a mailbox. It may replace the mailbox of an earlier load of the page. That earlier
+    /// mailbox can't hold a pin, because the caller has the page's word in *loading*.
     pub(crate) fn add(&self, load: &Arc<LoadMailbox>) {
         let earlier = self.share(load.page).lock().insert(load.page, Arc::clone(load));
         drop(earlier);
@@ -205,8 +205,8 @@ impl Mailboxes {
         load.and_then(|load| load.take_pin()).is_some()
     }
 
-    /// Takes the pins of all pages in mailboxes, or of those charged to `group`, because their
-    /// memory is needed. Returns the number of pins.
+    /// Takes all pins out of the mailboxes, or those of pages charged to `group`, because the
+    /// pages' memory is needed. Returns the number of pins.
     pub(crate) fn take_pins(&self, group: Option<u32>) -> usize {
         let is_of = |load: &&Arc<LoadMailbox>| group.is_none_or(|group| load.group == group);
         let mut pins = 0;

@@ -3,7 +3,7 @@
 use sync::PerCpu;
 use sync::atomic::{AtomicU64, Ordering};
 
-/// The number of numbers that a CPU takes at a time, as a power of two.
+/// How many numbers a CPU takes at a time, as a power of two.
 const BLOCK_SHIFT: u32 = 16;
 
 /// See the module's head. An entry has 56 bits for a number (`space::entry`): at a billion numbers
@@ -22,8 +22,8 @@ impl Default for Numbers {
 }
 
 impl Numbers {
-    /// Returns a number that was never given out before. All accesses are Relaxed: a number is
-    /// unique, and orders no other access.
+    /// Returns a number that was never given out before. All accesses are Relaxed: a number only
+    /// has to be unique, and orders no other access.
     pub(crate) fn fresh(&self) -> u64 {
         let here = self.next.here();
         let is_last = |next: u64| next.is_multiple_of(1 << BLOCK_SHIFT);

@@ -15,9 +15,9 @@
 //! - O2. A visitor only tries to lock a place, and never waits for it. The reason is that one visit
 //!   may lead to another in the same thread: a fault reclaims, and reclaim moves compressed pages
 //!   to other swap areas. The second visit may be to the very place that the thread has locked
-//!   already. Suppose that `forget` waits for that place by then. The lock grants no further share
-//!   before `forget` has had it, and `forget` waits for the first visit to end. So if visitors
-//!   waited, the two threads would deadlock:
+//!   already. Suppose that `forget` has begun to wait for that place in between. The lock grants no
+//!   further share before `forget` has had the lock, and `forget` waits for the first visit to end.
+//!   So if visitors waited, the two threads would deadlock:
 //!   ```text
 //!     visitor: shares place A                     last handle: forget(A) waits for the visitor
 //!              the fault reclaims: visits A again       a visitor that waited for `forget` here would wait for ever
@@ -26,9 +26,9 @@
 //!   visitor may skip the page.
 //! - O3. A visitor borrows the space from the place, and takes no reference to the space. So a
 //!   visitor, which works for another tenant, never drops the last reference and never has to tear
-//!   the space down. The thread that drops the last handle or owned guard of the space does that,
-//!   or a worker in its place: it first empties all of the space's places, and only then drops the
-//!   space.
+//!   the space down. That is the work of the thread that drops the last handle or owned guard of
+//!   the space, or of a worker in its place. This thread first empties all of the space's places,
+//!   and only then drops the space.
 //!
 //! Lock order: a thread that locks a place may hold only the lock of a compressed area's clock and,
 //! in a visit within a visit, other places (O2). A thread that holds a place may put a page word in
@@ -145,9 +145,9 @@ impl SpaceTable {
     /// [prepared](Self::prepare) the place.
     pub(crate) fn note(&self, first_word: u64, space: Arc<dyn WordOwner>, slot: u32, group: u32) {
         if let Some(place) = self.place(first_word) {
-            // Relaxed: a part of the segment is made later, by a thread that has found the record.
-            // The part's state pairs that thread's Release with the Acquire of the thread that
-            // gives the part back (`chunks` of `frames`).
+            // Relaxed: parts of the segment are made later, by threads that have found the record.
+            // When a part is made, its state is stored with Release. The thread that gives the part
+            // back reads the state with Acquire (`chunks` of `frames`).
             place.group.store(group, Ordering::Relaxed);
             place.has_idle.store(false, Ordering::Relaxed); // As above.
             *place.owner.write() = Some((space, slot));
@@ -166,7 +166,7 @@ impl SpaceTable {
     }
 
     /// Sets or clears the mark that [`has_idle`](Self::has_idle) returns. The caller holds the lock
-    /// of the lists of maps of the group that has the region.
+    /// of the map lists (`group::parts`) of the region's group.
     pub(crate) fn mark_idle(&self, word: u64, has_idle: bool) {
         if let Some(place) = self.place(word) {
             place.has_idle.store(has_idle, Ordering::Relaxed);
@@ -179,8 +179,8 @@ impl SpaceTable {
         self.add_due(group, map.first_word());
     }
 
-    /// Adds a page map to those that its group looks at for idle parts (P3 of `manager::parts`), if
-    /// `group` is the group that has the map.
+    /// Lists a page map as one that may have idle parts (P3 of `manager::parts`), if the map
+    /// belongs to `group`.
     pub(crate) fn add_due(&self, group: &GroupState, first_word: u64) {
         if !self.has_idle(first_word) {
             group.parts.add_due(first_word, || self.mark_idle(first_word, true));
@@ -201,7 +201,7 @@ impl SpaceTable {
     /// Ends an exchange whose incoming page didn't come in. If there is memory, brings the outgoing
     /// page back.
     pub(crate) fn undo_exchange(&self, exchange: Exchange<'_>) {
-        // The exchange ends first, because no thread needs to wait for the rest. If the swap-in
+        // The exchange ends first, so that no thread waits for the swap-in, too. If the swap-in
         // fails, the page stays in its slot, which does no harm.
         let gone = exchange.end();
         let _ = self.swap_in(gone.number());

@@ -1,31 +1,30 @@
 //! Parts of page maps (chunks of `frames`): charging one with reclaim, and giving idle ones back.
-//! How parts are charged, and what becomes of the charges, is explained in `memory::part_charge`
-//! (P1, P2).
+//! `memory::part_charge` explains how parts are charged, and what becomes of the charges (P1, P2).
 //!
 //! - P3. A group lists those of its maps that may have idle parts (`group::parts`). While a map is
 //!   listed, its place (`page_owners`) has a mark. The list and the mark change together, under the
-//!   list's lock. A thread that finds a part idle, after it has freed pages of the part or ended a
-//!   load without a page, lists the map, unless the map has the mark. A thread that is about to
-//!   look for idle parts of a map first takes the map off the list, and clears the mark. So the
-//!   first thread makes the part idle, and then reads the mark; the second one clears the mark, and
-//!   then reads the parts' counts; and both have a fence in between. If the first thread still sees
-//!   the mark, the second one finds the part idle:
+//!   list's lock. A thread may find a part idle after it has freed pages of the part, or has ended
+//!   a load without a page. It then lists the map, unless the map has the mark. A thread that is
+//!   about to look for idle parts of a map first takes the map off the list, and clears the mark.
+//!   So the first thread makes the part idle, and then reads the mark. The second thread clears the
+//!   mark, and then reads the parts' counts. Both have a fence between their two steps. So if the
+//!   first thread still sees the mark, the second thread finds the part idle:
 //!   ```text
 //!     frees the last page                    looks at the map
 //!       the part's count = 0                   the place: not noted
 //!       fence                                  fence
 //!       the place: noted already?              the parts' counts
 //!   ```
-//!   By the time that the second thread looks, the map may have gone, and its words may belong to a
-//!   map of another group. Then the thread gives back idle parts of that map, uncharges them from
-//!   that group, and leaves that group's list and mark alone.
+//!   Before the second thread looks, the map may be dropped, and its words may be reused for a map
+//!   of another group. Then the thread gives back idle parts of the new map, and uncharges them
+//!   from the new map's group. It leaves the list and the mark of that group alone.
 //!
-//!   A few idle parts aren't noted: one that the system has refused to take back; one that another
-//!   thread was about to use when its last page left, but then didn't use; one whose load ended
-//!   with a panic of a backend; and, if a page is larger than a part, the parts that remain after a
-//!   thread has given back as many parts as make up the pages that it wanted. A thread finds these
-//!   parts when it looks at all maps. It does so when nothing else can be reclaimed, and again
-//!   before a call fails.
+//!   A few idle parts aren't noted: a part that the system has refused to take back; a part that
+//!   another thread was about to use when the part's last page left, but then didn't use; a part
+//!   whose load ended with a panic of a backend; and, if a page is larger than a part, the parts
+//!   that are left when a thread has given back enough parts for the pages that it wanted. A thread
+//!   finds these parts when it looks at all maps. It does so when nothing else can be reclaimed,
+//!   and again before a call fails.
 
 use frames::{MapPart, PageMap};
 use sync::atomic::{Ordering, fence};
@@ -91,8 +90,8 @@ impl Manager {
         self.give_back_some_parts(map.first_word(), u64::MAX);
     }
 
-    /// Gives back idle parts of a space's page map, given the map's first word, until that
-    /// uncharges `wanted` pages. Returns the number of pages.
+    /// Gives back idle parts of a space's page map, given the map's first word, until `wanted`
+    /// pages are uncharged. Returns the number of pages.
     fn give_back_some_parts(&self, first_word: u64, wanted: u64) -> u64 {
         let parts =
             wanted.saturating_mul(self.memory.frames.page_size() as u64).div_ceil(self.memory.frames.map_part_bytes());
@@ -108,8 +107,8 @@ impl Manager {
         });
     }
 
-    /// Gives back idle parts of a group's spaces until that uncharges `wanted` pages. Looks at a
-    /// bounded number of maps, and only at those that were noted. Returns the number of pages.
+    /// Gives back idle parts of a group's spaces until `wanted` pages are uncharged. Looks at a
+    /// bounded number of maps, and only at maps that were noted. Returns the number of pages.
     pub(crate) fn reclaim_idle_parts(&self, group: &GroupState, wanted: u64) -> u64 {
         let mut pages = 0;
         for _ in 0..MAPS_LOOKED_AT {
@@ -180,7 +179,8 @@ mod tests {
 
     /// Regression: a thread tried to charge a page for a part of a page map. Meanwhile another
     /// thread charged a page that had room for both threads' parts. When the first thread's charge
-    /// was refused, its call failed, although its part fitted into the other thread's page.
+    /// was refused, the first thread's call failed, although its part fitted into the other
+    /// thread's page.
     #[test]
     fn a_part_is_charged_if_it_fits_into_a_page_that_another_thread_has_charged() {
         let mm = Pagefold::builder().memory("16MiB").page_size(PAGE).backend(SimulatedDisk::default()).build().unwrap();
@@ -223,9 +223,10 @@ mod tests {
         assert_eq!((manager.reclaim_idle_parts(state, 9), state.parts.charged()), (1, 0), "noted again");
     }
 
-    /// Regression: a thread was about to look at a map, and the map went. Its words went to a map
-    /// of another group, where the thread found idle parts. It marked that map as noted, although
-    /// no list had it. So from then on, no thread of the other group noted it.
+    /// Regression: a thread was about to look at a map, and the map was dropped. Its words were
+    /// reused for a map of another group, where the thread found idle parts. The thread marked the
+    /// new map as noted, although no list had it. So from then on, no thread of the other group
+    /// noted the map.
     #[test]
     fn a_look_at_a_map_that_is_another_groups_by_now_leaves_the_notes_of_that_group_alone() {
         const PART: u64 = 512 * 4096;

@@ -35,8 +35,8 @@ impl Manager {
         let source = area.source(&self.memory.frames)?;
         let is_compressed = matches!(source, Source::Compressed { .. });
         let mut charge = None;
-        // If the charge is refused, the call's error is the area's (`AddError::NoRoom`), which has
-        // the size of the tables.
+        // If the charge is refused, the call fails with the area's error (`AddError::NoRoom`),
+        // which contains the size of the tables.
         let mut admit = |bytes| {
             charge = self.hold_metadata(bytes).ok();
             charge.is_some()
@@ -48,8 +48,8 @@ impl Manager {
         let stocked = if is_compressed { stock() } else { Ok(()) };
         let Err(error) = stocked else { return Ok(added.number()) };
         // Without a stock, the area is removed again, unless another thread has removed it. If it
-        // can't be removed, pages are in it already. Then it stays, and its stock is filled when
-        // there is room.
+        // can't be removed, it contains pages already. In that case the area stays, and its stock
+        // is filled when there is room.
         match self.was_removed(self.swapping.areas.remove_added(&added, self)) {
             Ok(()) | Err(RemoveError::Unknown { .. }) => Err(error),
             Err(_) => Ok(added.number()),
@@ -68,9 +68,9 @@ impl Manager {
     }
 
     /// Fills the stocks of compressed areas. The caller is about to reclaim, and must have no page
-    /// isolated. Returns true if a stock isn't full, and this call didn't try to drain an extent
-    /// for it, because another thread is filling a stock or making room, or because the pause after
-    /// a failure isn't over.
+    /// isolated. Returns true if a stock isn't full, but this call didn't try to drain an extent
+    /// for it. The cause is that another thread is filling a stock or making room, or that the
+    /// pause after a failure isn't over.
     pub(crate) fn stock_up_swap(&self) -> bool {
         if !self.memory.swaps() || self.swapping.areas.stock_up() {
             return false;
@@ -142,7 +142,7 @@ mod tests {
 
     /// Regression: while the stock of a new compressed area was being filled, another thread
     /// removed the area. A third thread then added an area, which got the number of the removed
-    /// one. When the stock couldn't be filled, the third thread's area was removed.
+    /// area. When the stock couldn't be filled, the third thread's area was removed.
     #[test]
     fn an_area_that_cannot_be_stocked_is_removed_and_no_other_that_got_its_number() {
         let mm = Pagefold::builder().memory("8MiB").backend(SimulatedDisk::default()).build().unwrap();

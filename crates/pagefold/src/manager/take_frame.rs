@@ -1,5 +1,5 @@
 //! Takes frames and charges them to groups, after reclaim if memory is short. All frames come from
-//! here, except those to which pages in memory are moved.
+//! here, except the frames that pages are moved to within memory.
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ use crate::size::Size;
 const DIRECT_BATCH: usize = 32;
 /// Failed attempts before a thread gives up, while pages are in flight that may become evictable.
 const ATTEMPTS_MAX: u32 = 400;
-/// Failed attempts before a thread gives up if all pages are listed and pinned. Then waiting helps
-/// only if another thread drops its pin. A page that another thread is changing counts as pinned,
-/// too. That thread may be a writer that gets no CPU, or a user may keep a guard for changing the
-/// page. The thread that needs a frame can't tell which.
+/// Failed attempts before a thread gives up if all pages are listed and pinned. In that case
+/// waiting helps only if another thread drops a pin. A page that another thread is changing counts
+/// as pinned, too. That thread may be a writer that gets no CPU, or a user may keep a guard for
+/// changing the page. The thread that needs a frame can't tell which.
 const ATTEMPTS_PINNED_MAX: u32 = 8;
 /// After each `KEPT_EACH` failed attempts, a thread takes the pins that mailboxes keep for futures
 /// that haven't been polled.
@@ -103,8 +103,8 @@ impl Manager {
                 failed_for_good = 0;
                 continue;
             }
-            // Even if nothing is in flight any more, another attempt follows: a page may have
-            // arrived just after the last look.
+            // Even if no page is in flight any more, another attempt follows: a page may have
+            // landed just after the last look.
             let awaited = soon || unclean || self.memory.in_flight_beside(whose, (group, isolated));
             if awaited {
                 failed_for_good = 0;
@@ -112,9 +112,9 @@ impl Manager {
                 failed_for_good += 1;
             }
             if failed > ATTEMPTS_MAX || failed_for_good > ATTEMPTS_PINNED_MAX {
-                // Last resort: pages of groups that rest may have been unpinned by now, parts of
-                // page maps may have become idle without a note, and if there are many groups, not
-                // all were asked.
+                // This is the last resort. Pages of resting groups may have been unpinned, and
+                // parts of page maps may have become idle without being noted. If there are many
+                // groups, not all of them were asked.
                 if !std::mem::replace(&mut in_earnest, true)
                     && self.reclaim_in_earnest(group, short == Short::Charge, DIRECT_BATCH) > 0
                 {
@@ -230,8 +230,8 @@ pub(crate) enum Otherwise<'a> {
     Frame(ChargedFrame<'a>),
     /// No frame now, but other threads are about to free one.
     Soon,
-    /// No frame. The caller has taken `isolated` pages of the group off their lists, and puts them
-    /// back only after it has got a frame, or an error.
+    /// No frame. The caller has taken `isolated` pages of the group off their lists. It puts them
+    /// back only after it has got a frame or an error.
     Nothing {
         isolated: u64,
     },

@@ -1,5 +1,5 @@
-//! Charges pages of files and of spaces to groups. The types here hold a charge until the page or
-//! the metadata exists. If an error or a panic drops them earlier, they uncharge.
+//! Charges pages of files and of spaces to groups. Each type here holds a charge until the page or
+//! the metadata exists. If an error or a panic drops the value earlier, the charge is taken back.
 //!
 //! If a group's limit is large enough, CPUs keep stocks of charges that were made to the group in
 //! advance (`stocks`). Then a page takes its charge from the CPU's stock, and the group's counter
@@ -48,10 +48,9 @@ impl Memory {
     /// `give_back` accesses the table itself.
     pub(crate) fn stock_or_uncharge(&self, group: &GroupState, pages: u64) -> Option<Stock> {
         let batch = group.stock_batch();
-        // Charges in a CPU's stock still count as the group's. So charges that are given back don't
-        // go into stock in two cases: if the group is abandoned, because it is forgotten only when
-        // its last charge is gone; and if the group is above a lowered limit, because it has to
-        // shrink to the limit.
+        // Charges in a CPU's stock still count as the group's. So there are two cases in which
+        // charges that are given back don't go into stock. An abandoned group is forgotten only
+        // when its last charge is gone. A group above a lowered limit has to shrink to the limit.
         if batch == 0 || group.is_abandoned() || group.has_to_shrink() {
             group.uncharge(pages);
         } else if pages > 0 {
@@ -217,8 +216,8 @@ impl<'a> Deref for ChargedFrame<'a> {
 }
 
 /// A charge of Pagefold's own metadata to the budget, made before the metadata exists. Once the
-/// metadata exists, the charge is [handed over](Self::hand_over) to it. If this is dropped before
-/// that, because of an error or because a user's backend panics, the bytes are uncharged.
+/// metadata exists, the charge is [handed over](Self::hand_over) to it. If this value is dropped
+/// earlier, because of an error or because a user's backend panics, the bytes are uncharged.
 pub(crate) struct MetadataCharge<'a> {
     budget: &'a Budget,
     bytes: u64,

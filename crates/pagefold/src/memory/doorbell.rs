@@ -7,9 +7,9 @@ use sync::lock::{Condvar, Mutex};
 #[derive(Debug, Default)]
 pub(crate) struct Doorbell {
     asked: AtomicBool,
-    /// The group of the last request that was accepted. While a request is pending, others are
-    /// dropped. A group that is still short of pages repeats its request with the next frame that
-    /// it takes.
+    /// The group of the last request that was accepted. While a request is pending, further
+    /// requests are dropped. A group that is still short of pages repeats its request with the next
+    /// frame that it takes.
     last: AtomicU32,
     stop: Mutex<bool>,
     rung: Condvar,

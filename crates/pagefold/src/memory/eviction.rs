@@ -58,7 +58,8 @@ impl Memory {
         }
     }
 
-    /// Evicts pages of files from memory that is to be given back, group by group.
+    /// Evicts pages of files, group by group, because the memory that they are in is to be given
+    /// back.
     pub(crate) fn evict_of_files(&self, pages: Batch<BATCH_MAX>) {
         let group_of = |page: &IsolatedFrame| self.frames.group(page.id());
         batch::divide(pages, group_of, |number, own| {
@@ -104,7 +105,7 @@ impl Memory {
     }
 
     /// Moves a page into a free frame, unless the page is one that reclaim would evict next. So a
-    /// drain doesn't cost a group the pages that it uses. Returns the page if it isn't worth
+    /// drain doesn't cost a group the pages that the group uses. Returns the page if it isn't worth
     /// moving, or if there is no free frame. The caller may then evict it.
     fn move_listed(&self, group: &GroupState, page: IsolatedFrame) -> Option<IsolatedFrame> {
         if !self.is_worth_moving(page.id()) {

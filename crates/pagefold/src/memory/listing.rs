@@ -123,8 +123,8 @@ impl Memory {
         }
     }
 
-    /// Ends the isolation of a frame that was not moved: it stays on its list, or on none. In the
-    /// latter case it is put on a list if the first swap area was added meanwhile.
+    /// Ends the isolation of a frame that was not moved. A listed frame stays on its list. An
+    /// unlisted frame is put on a list if the first swap area was added meanwhile.
     pub(crate) fn return_isolated(&self, isolated: IsolatedFrame) {
         let id = isolated.id();
         let is_unlisted = Rank::of(&self.frames, id).is_unlisted();
@@ -187,19 +187,19 @@ impl Memory {
 
     /// Puts anonymous pages that are on no list on their groups' lists, so that reclaim can find
     /// them. These are the pages that were touched before there was a swap area. The caller has
-    /// noted that there is one ([`swaps`](Self::swaps)).
+    /// noted that there is a swap area ([`swaps`](Self::swaps)).
     ///
-    /// Another thread may be about to publish such a page, or may have the page isolated. This
-    /// function doesn't find the page then. But once the page can be found, that thread checks
-    /// whether there is a swap area ([`list_if_swapping`](Self::list_if_swapping)).
+    /// Another thread may be about to publish such a page, or may have the page isolated. In that
+    /// case this function doesn't find the page. But once the page can be found, the other thread
+    /// checks whether there is a swap area ([`list_if_swapping`](Self::list_if_swapping)).
     pub(crate) fn list_anonymous(&self) {
         fence(Ordering::SeqCst); // Pairs with the fence in `list_if_swapping`.
         self.frames.populated().for_each(|frame| self.list_page(frame));
     }
 
     /// Puts an anonymous page on a list if there are swap areas by now. Just before, the caller has
-    /// published the page without listing it, or has ended the isolation of an unlisted page.
-    /// Either was an atomic update.
+    /// published the page without listing it, or has ended the isolation of an unlisted page. Both
+    /// are atomic updates.
     #[inline]
     pub(crate) fn list_if_swapping(&self, frame: FrameId) {
         // Pairs with the fence in `list_anonymous`: either this thread sees that there is a swap

@@ -15,7 +15,7 @@
 //!
 //! - P1. A group's count of parts (`group::parts`) includes each part that is paid for
 //!   (`frames::Payment`), and each charge that a thread holds for a part that it is about to make.
-//!   So a group that has a part isn't forgotten, and its number isn't reused.
+//!   So a group that has a part isn't forgotten, and the group's number isn't reused.
 //! - P2. For its parts, a group is charged ⌈count × size of a part / size of a page⌉ pages. So if a
 //!   page is larger than a part, several parts share a page. A thread charges the page before it
 //!   raises the count, and uncharges it after it has lowered the count.
@@ -27,7 +27,8 @@ use frames::{BeginLoad, PageMap, Payment, Unpaid};
 use crate::group::state::GroupState;
 use crate::memory::Memory;
 
-/// A charge for a part of a page map that isn't there yet. If it is dropped, it is uncharged.
+/// A charge for a part of a page map, made before the part exists. If it is dropped, it is
+/// uncharged.
 pub(crate) struct PartCharge<'a> {
     memory: &'a Memory,
     group: &'a GroupState,
@@ -41,11 +42,12 @@ impl Drop for PartCharge<'_> {
 
 impl Memory {
     /// Begins to load a page of a space of `group`, and makes the page's part of the page map if
-    /// the part is missing. Pays for the part with `charge` or, if that is `None`, charges the part
-    /// to the group without reclaim.
+    /// the part is missing. Pays for the part with `charge` or, if `charge` is `None`, charges the
+    /// part to the group without reclaim.
     ///
     /// # Errors
-    /// If that charge fails. The caller then charges a part by other means, and tries again.
+    /// If the part can't be charged without reclaim. The caller then charges a part by other means,
+    /// and tries again.
     #[cold]
     pub(crate) fn begin_load_and_pay<'a, 'm>(
         &'a self,

@@ -1,9 +1,9 @@
 //! Decides which groups give up pages when the whole budget is short.
 //!
 //! The choice depends on two numbers of each group, both divided by `min(limit, budget)`. The
-//! *share* of a group counts everything that is charged to the group, also charges in stock, and
-//! parts of page maps that no page needs. (Both are given back before a call of the group fails.)
-//! Its *spare share* leaves out metadata, which can't be evicted, and dirty pages.
+//! *share* of a group counts everything that is charged to the group, even charges in stock, and
+//! parts of page maps that no page needs. (The group gives both of these back before a call of the
+//! group fails.) Its *spare share* leaves out metadata, which can't be evicted, and dirty pages.
 //!
 //! - R1. A group takes pages only from itself, and from groups whose share is at least its own. So
 //!   a group that pins, maps or dirties all of its pages can't empty smaller groups: if only
@@ -12,18 +12,18 @@
 //!   spaces, may take a few pages from any group. Without a page it could make no progress.
 //! - R2. Of the groups that R1 permits, reclaim first asks the group that can give the most. A
 //!   group can give `min(spare share, share - asking group's share)`. For the asking group itself
-//!   this is 0, so it comes last. So another group gives its clean pages before the asking group
-//!   gives any, even if most of the other group's pages are dirty. (In the exception to R1, the
-//!   asking group's share counts as 0 in the formula.)
+//!   the result is 0, so that group comes last. So another group gives its clean pages before the
+//!   asking group gives any, even if most of the other group's pages are dirty. (In the exception
+//!   to R1, the asking group's share counts as 0 in the formula.)
 //! - R3. Reclaim asks a group for one batch, and looks at only a bounded number of the group's
 //!   pages. Then it asks the group that can now give the most, so groups of equal share take turns.
 //!   A group that had nothing to give isn't asked again for a while
-//!   ([`Walk`](crate::group::walk::Walk)). By R2 such a group may look as if it had pages to give
-//!   although all of them are pinned. Pins aren't counted anywhere, so reclaim finds this out only
-//!   by looking at the pages.
+//!   ([`Walk`](crate::group::walk::Walk)). By R2 such a group may seem to have pages to give,
+//!   although all of them are pinned. Pins aren't counted anywhere, so reclaim finds out only by
+//!   looking at the pages.
 //! - R4. While frames are short, a group gets no free frame if two things hold: none of its own
-//!   pages can be evicted, and by R1 no other group can give it any. The frames that are free then
-//!   were freed by other groups for their own use (`Memory::has_to_give_first`).
+//!   pages can be evicted, and by R1 no other group can give it any. In this situation the free
+//!   frames were freed by other groups for their own use (`Memory::has_to_give_first`).
 //! - R5. Some pages are freed in advance, before any group needs them. These pages come only from
 //!   groups whose share is close to the largest. So a small group gives up pages only for its own
 //!   use. There is one exception. A group with hardly any pages but many page words of pages in
@@ -55,7 +55,7 @@ const LOOKS: u32 = 32;
 /// The number of groups that a batch can look at.
 const SEEN_MAX: usize = TOP + LOOKS as usize + 1;
 
-/// The part of the largest share that counts as close to it (R5).
+/// A share counts as close to the largest share if it is at least this part of it (R5).
 const LARGE: f64 = 7.0 / 8.0;
 
 /// Before a call fails, reclaim also asks groups whose share is below the asking group's share, by
@@ -301,7 +301,8 @@ mod tests {
     }
 
     /// Regression: most of a group's share was page words. A group with a smaller share, but more
-    /// pages, was asked first, and lost pages that were freed in advance for the other one.
+    /// pages, was asked first, and lost pages that were freed in advance for the group with the
+    /// page words.
     #[test]
     fn a_group_with_much_metadata_gives_its_pages_before_one_with_a_smaller_share() {
         let groups = GroupTable::default();

@@ -17,13 +17,14 @@ fn is_stuck(group: &GroupState) -> bool {
 }
 
 impl Memory {
-    /// Returns whether the group must evict one of its own pages before it gets a frame (R4). This
-    /// is so under three conditions: frames are short; reclaim has looked at all pages of the group
-    /// and freed none; and no other group with as large a share can give any. The frames that are
-    /// free then were freed by other groups, for their own use.
+    /// Returns whether the group must evict one of its own pages before it gets a frame (R4). Three
+    /// conditions must hold: frames are short; reclaim has looked at all pages of the group and
+    /// freed none; and no other group with as large a share can give any. In this situation the
+    /// free frames were freed by other groups, for their own use.
     #[inline]
     pub(crate) fn has_to_give_first(&self, group: &GroupState) -> bool {
-        // Most often `is_stuck` is false. It then costs one load of a word that is seldom written.
+        // Most often `is_stuck` is false. The call then costs one load of a word that is seldom
+        // written.
         is_stuck(group) && self.has_to_give_in_shortage(group)
     }
 

@@ -13,8 +13,8 @@ use sync::thread::sleep;
 use crate::group::state::GroupState;
 use crate::memory::Memory;
 
-/// The most times that `await_landings` waits for pages in flight during one call of its caller.
-/// Each time takes a millisecond, besides the time of the caller's own attempts.
+/// The most times that one caller waits for pages in flight (`await_landings`). Each wait takes a
+/// millisecond; the caller's own attempts take additional time.
 const LANDING_TURNS: u32 = 200;
 
 /// While the budget is being lowered, a thread that needs room tries again and again to get it,
@@ -60,7 +60,7 @@ impl Memory {
     /// in two cases:
     /// - Pages of `group`, or of any group, are in flight, so they can't be evicted yet. This
     ///   function then first waits for a millisecond, at most [`LANDING_TURNS`] times.
-    /// - Pages were in flight at the previous call: they may have arrived just after the caller's
+    /// - Pages were in flight at the previous call. They may have landed just after the caller's
     ///   search.
     pub(crate) fn await_landings(&self, group: Option<&GroupState>, landings: &mut Landings) -> bool {
         self.await_landings_if(landings, || self.in_flight(group))
@@ -84,7 +84,7 @@ impl Memory {
     }
 
     /// Waits, while another thread lowers the budget, until `is_made` returns true. `is_made` tries
-    /// to make the room that the caller needs; each extent that the other thread gives back leaves
+    /// to make the room that the caller needs; each extent that the other thread gives back frees
     /// some room. Returns the last result of `is_made`.
     pub(crate) fn await_lowering(&self, is_made: &mut dyn FnMut() -> bool) -> bool {
         for _ in 0..LOWERING_TURNS {

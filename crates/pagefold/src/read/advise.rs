@@ -53,10 +53,10 @@ impl Handle {
             call.launched = part.end;
             call.add(launched);
             for page in part {
-                // Waits for the page's load. If the load of the page's run failed (F4 of `flight`),
-                // loads the page alone, and returns the error if that fails too. Exception: if
-                // memory was short at the launch, a page that is still vacant was probably left out
-                // for lack of memory. Such a page isn't loaded here either.
+                // Waits for the page's load. If the read of the page's run failed (F4 of `flight`),
+                // loads the page alone; if this load fails too, returns its error. There is one
+                // exception: if memory was short at the launch, pages that are still vacant were
+                // probably left out for lack of memory. They aren't loaded here either.
                 if !(is_short && matches!(self.file.map.state(page), PageState::Vacant { .. })) {
                     self.bring_in(&mut call, page)?;
                 }

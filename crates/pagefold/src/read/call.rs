@@ -14,8 +14,8 @@ pub(crate) struct Call {
     pub(crate) pages: Range<u64>,
     /// The loads of pages before this one were launched.
     pub(crate) launched: u64,
-    /// The number of pages that the call launched and hasn't used yet. Each was counted as a miss
-    /// when it was launched, so its first use isn't counted as a hit.
+    /// The number of pages that the call hasn't used since it launched their loads. Each page was
+    /// counted as a miss at the launch, so its first use isn't counted as a hit.
     pub(crate) counted: u64,
     /// The call was reported to readahead, or needn't be.
     pub(crate) told: bool,
@@ -109,8 +109,8 @@ pub(crate) struct Launched {
     pub(crate) is_short: bool,
 }
 
-/// The way in which a thread that waits for a page helps to process the device's requests. The
-/// thread stops helping when the page is in memory. If another thread brings the page in while the
-/// helping thread sleeps, the helping thread notices within `at_most`.
+/// How a thread that waits for a page helps to process the device's requests. The thread stops
+/// helping when the page is in memory. If another thread brings the page in while the helping
+/// thread sleeps, the helping thread notices within `at_most`.
 pub(crate) const HELPING: Helping =
     Helping { at_most: Some(Duration::from_millis(5)), back_soon: false, waits_only: false };

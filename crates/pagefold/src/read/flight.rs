@@ -100,14 +100,14 @@ impl Handle {
     }
 
     /// Begins to load those of `pages` that aren't in memory. `pages` must be in ascending order.
-    /// Loads as many as there are frames for, counting frames that can be reclaimed without
-    /// waiting for loads or write-back. The requests belong to `batch`.
+    /// Loads as many as there are frames for. Frames that can be reclaimed without waiting for
+    /// loads or write-back count, too. The requests belong to `batch`.
     pub(crate) fn launch(&self, pages: impl IntoIterator<Item = u64>, purpose: Purpose, batch: &Batch) -> Launched {
         self.launch_by(pages, purpose, batch, None)
     }
 
-    /// Begins to load pages that an advice asks for, like [`launch`](Self::launch), but evicts no
-    /// page in use for them.
+    /// Begins to load pages like [`launch`](Self::launch), for an advice. To get frames for them,
+    /// evicts no page that is in use.
     pub(crate) fn launch_advised(&self, pages: Range<u64>, batch: &Batch, looks: &mut Looks) -> Launched {
         self.launch_by(pages, Purpose::Use, batch, Some(looks))
     }
@@ -252,8 +252,8 @@ impl Handle {
             file: Arc::clone(&self.file),
             _flying: self.file.in_flight.take_off(),
         };
-        // This fails only for a range that no file can have. The run is dropped then, which cancels
-        // its loads.
+        // This fails only for a range that no file can have. If it fails, the run is dropped, which
+        // cancels its loads.
         Request::read(offset, pages, move |run, result| landing.land(run, result)).ok()
     }
 }
@@ -276,9 +276,9 @@ impl Landing {
             }
         }
         drop(run);
-        // If the file has no handle, its closing may be waiting for this load, so this thread notes
-        // progress for the closing (WATCH-3 of `watchdog`). Any other thread that waits for the
-        // load notes the answer itself. Acquire, as in all loads of the number of handles.
+        // If the file has no handle, the thread that closes it may be waiting for this load, so
+        // progress is noted for that thread (WATCH-3 of `watchdog`). Any other thread that waits
+        // for the load notes the answer itself. Acquire, as wherever the number of handles is read.
         if self.file.handles.load(Ordering::Acquire) == 0 {
             self.file.progresses(Pace::Closing);
         }
@@ -297,8 +297,8 @@ impl Landing {
         let Self { charge, expected, purpose, sequential, file, .. } = self;
         let (group, page_bytes) = (Arc::clone(charge.group()), file.page_bytes() as usize);
         let whole = |bytes: usize, at: usize| bytes.saturating_sub(at * page_bytes).min(page_bytes);
-        // If the file is shorter than was known, pages are left over. Threads that wait for such a
-        // page look it up again, and then find the new length.
+        // If the file is shorter than was known, the run's last pages aren't published. Threads
+        // that wait for one of them look it up again, and then find the new length.
         let came = run.pages().enumerate().take_while(|&(at, _)| whole(got, at) >= whole(*expected, at)).count();
         // The pages are counted before they are published. So a thread that finds one of them also
         // finds it counted.

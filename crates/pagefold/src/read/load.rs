@@ -1,9 +1,9 @@
 //! The path of a miss: loads a page that isn't in memory.
 //!
-//! To load a page, a thread first obtains the charge and the frame, which may need reclaim. Then it
-//! puts the page word in *loading*, and finally it reads the page (lock order in ARCHITECTURE.md).
-//! All reclaim comes before *loading*. So a thread that has a word in *loading* waits for nothing
-//! but the device, and can't deadlock.
+//! To load a page, a thread first obtains the charge and the frame, and reclaims memory if need be.
+//! Then it puts the page word in *loading*, and finally it reads the page (lock order in
+//! ARCHITECTURE.md). All reclaim comes before *loading*. So a thread that has a word in *loading*
+//! waits for nothing but the device, and can't deadlock.
 
 use std::cell::{Cell, RefCell};
 
@@ -50,7 +50,8 @@ impl Handle {
     }
 
     /// Handles a miss of `call`: launches loads of the missing page, of the call's further pages,
-    /// and of pages to read ahead. Returns whether the page may be loading by now.
+    /// and of pages to read ahead. Returns whether loads of the call's pages were launched. If so,
+    /// the missing page may be loading.
     fn miss(&self, call: &mut Call, page: u64) -> bool {
         if !self.has_device() {
             return false;
@@ -186,8 +187,8 @@ impl Handle {
         }
     }
 
-    /// Counts a lookup of a page that was being loaded, or that another thread has just loaded: as
-    /// a wait if the call waited for another thread's load, otherwise like a hit.
+    /// Counts a lookup of a page that was being loaded, or that another thread has just loaded. If
+    /// the call waited for another thread's load, this counts as a wait, otherwise like a hit.
     fn count_found(&self, call: &mut Call, waited: bool) {
         if waited && call.counted == 0 {
             Counters::add(&self.file.counters.waits, 1);
@@ -316,7 +317,7 @@ impl Handle {
     }
 
     /// Gives up the load of a page of which the device has no byte (N6 of `length`). Threads that
-    /// wait for the page look again.
+    /// wait for the page look it up again.
     pub(crate) fn abandon(&self, loading: Loading<'_>) {
         drop(loading);
         self.file.answers().heard();

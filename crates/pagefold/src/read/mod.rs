@@ -122,8 +122,8 @@ impl Handle {
         Ok(done)
     }
 
-    /// Reads the last bytes of the file into `into`: those from `at` to the file's end as the
-    /// caller has seen it. All of them lie in one page. Returns false if the file no longer ends
+    /// Reads the last bytes of the file into `into`: those from `at` to the end of the file that
+    /// the caller has seen. All of them lie in one page. Returns false if the file no longer ends
     /// there, or if the page was evicted again.
     ///
     /// The bytes and the file's length are from the same moment. A writer changes both within one
@@ -314,8 +314,8 @@ impl Handle {
     }
 }
 
-/// Copies the bytes of a page from `from` on, as many as there are and as `into` holds. Returns
-/// their number.
+/// Copies bytes of a page, from `from` on, until the page ends or `into` is full. Returns the
+/// number of bytes copied.
 fn copy_from(page: &[u8], from: u64, into: &mut [u8]) -> usize {
     let rest = page.get(from as usize..).unwrap_or_default();
     let n = rest.len().min(into.len());

@@ -16,10 +16,11 @@
 //! a frame, or a writer holds the page, the future retries after a pause (`timers`).
 //!
 //! The device's time limit (`watchdog`) applies to waits for loads, and for the file's length. A
-//! wait for memory says nothing of the device, and has limits of its own.
+//! wait for memory says nothing about the device, and has time limits of its own.
 //!
-//! Exception: a poll that needs a frame may reclaim pages itself. If there is a swap area on a
-//! device, the poll may write a batch of pages there, and wait for that device.
+//! A poll may wait for a device in one case: if the poll needs a frame, it may reclaim pages
+//! itself. If a swap area is on a device, the poll may write a batch of pages there, and wait for
+//! that device.
 
 use std::fmt;
 use std::future::Future;
@@ -91,9 +92,9 @@ pub struct PageFuture<'a> {
     state: State<'a>,
     /// Wakes the future at the end of a pause, or of the device's time limit.
     timer: Option<Timer>,
-    /// The number of the future's loads that brought no page (`tries`); of its loaded pages whose
-    /// pins were taken away (`lost`); of its tries for a frame since it last got one
-    /// (`tries_pinned`); and of its tries to make room for the page's word (`rooms_made`).
+    /// Counts of the future's attempts. `tries`: loads that brought no page. `lost`: loads after
+    /// which the page's pin was taken away. `tries_pinned`: tries to get a frame, since the future
+    /// last got one. `rooms_made`: tries to make room for the page's word.
     tries: u32,
     lost: u32,
     tries_pinned: u32,
@@ -310,8 +311,8 @@ impl<'a> PageFuture<'a> {
     /// Called when the future's timer has measured the device's whole time limit. Returns how much
     /// longer the future may wait nevertheless; `None` if it may wait no longer. If the future
     /// waits for a worker's work, the limit counts from the time at which a worker began the work.
-    /// Before that, it counts from the last progress of the device's workers (WATCH-3 of
-    /// `watchdog`).
+    /// Until a worker begins the work, the limit counts from the last progress of the device's
+    /// workers (WATCH-3 of `watchdog`).
     fn rest_of_work(&self, watch: &Watch<FileState>, begun: Begun) -> Option<Duration> {
         let last_ms = match begun {
             Begun::NoWork => return None,
@@ -323,7 +324,7 @@ impl<'a> PageFuture<'a> {
     }
 
     /// Gives up the wait, unless it is over. Marks the device as silent, unless the future waits
-    /// for work that no worker has begun: such a wait says nothing of the device.
+    /// for work that no worker has begun: such a wait says nothing about the device.
     fn give_up(&mut self, watch: &Watch<FileState>, waker: &Waker, begun: Begun) -> Result<Came<'a>, Error> {
         let file = &self.handle.file;
         if begun == Begun::InLine {
@@ -400,8 +401,8 @@ impl<'a> PageFuture<'a> {
         (self.state, self.timer, self.short_since) = (state, None, None);
     }
 
-    /// Lets a worker do something that may block. `asks_device` tells whether it may wait for the
-    /// file's device. If the worker panics, the future fails.
+    /// Lets a worker do something that may block. `asks_device` tells whether this work may wait
+    /// for the file's device. If the worker panics, the future fails.
     fn elsewhere(
         &mut self,
         waker: &Waker,
@@ -555,8 +556,8 @@ impl<'a> Future for PageFuture<'a> {
 
 impl Drop for PageFuture<'_> {
     fn drop(&mut self) {
-        // In a forked child, threads of the parent may hold the locks of the state forever, so the
-        // state isn't dropped.
+        // In a forked child, locks that other threads held at the fork stay locked forever.
+        // Dropping the state may take such a lock, so the state isn't dropped.
         if self.handle.file.manager.memory.frames.forked() {
             std::mem::forget((std::mem::replace(&mut self.state, State::Idle), self.timer.take()));
             return;

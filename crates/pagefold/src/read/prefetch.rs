@@ -75,9 +75,9 @@ impl Handle {
         })
     }
 
-    /// Begins to load the missing ones of `pages`, which a call will use soon. Looks only at the
-    /// first 2 × [`launch_max`](Self::launch_max) pages. Stops when no missing page can be
-    /// launched.
+    /// Begins to load those of `pages` that aren't in memory, because a call will use them soon.
+    /// Looks only at the first 2 × [`launch_max`](Self::launch_max) pages. Stops when no missing
+    /// page can be launched.
     pub(crate) fn load_soon(&self, pages: Range<u64>) {
         let most = self.launch_max();
         let end = pages.end.min(pages.start.saturating_add(most.saturating_mul(2)));

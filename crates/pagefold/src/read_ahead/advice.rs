@@ -30,9 +30,9 @@ pub enum Advice {
     /// The file is read from front to back, and won't be read again soon. Pages that this handle
     /// loads are treated as if they had never been in memory before. Applies to the whole handle.
     Sequential,
-    /// The range will be needed soon: it is loaded before the call returns, from the front of the
-    /// range on. Loading uses free memory, and memory of pages that aren't in use. Pages in use
-    /// aren't evicted for this. At most as many pages are loaded as the group's limit can hold.
+    /// The range will be needed soon: it is loaded before the call returns, beginning at its front.
+    /// Loading uses free memory, and memory of pages that aren't in use. It evicts no page in use.
+    /// At most as many pages are loaded as the group's limit can hold.
     WillNeed,
     /// The range won't be needed soon: pages that lie wholly within it leave memory, except pages
     /// that are pinned, or not yet written to their file.

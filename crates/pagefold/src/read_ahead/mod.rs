@@ -26,11 +26,12 @@
 //! coincidences in a row. In addition, pages that were read ahead but evicted unused are counted
 //! (`Counters::read_ahead_wasted`). If more than a quarter of the pages that were read ahead are
 //! wasted, windows are halved, down to two pages, and streams need more continuations to be
-//! believed. This ends once enough pages were read ahead without waste ([`Trust`]).
+//! believed. Both restrictions end once enough pages were read ahead without waste ([`Trust`]).
 //!
 //! When a stream ends, its last windows are wasted although its pattern was real. So a few wasted
 //! windows are allowed from the start. And readahead learns at which lengths streams end, and
-//! requests no pages beyond ([`Runs`]). If a stream goes on there, its windows begin to grow anew.
+//! requests no pages beyond such a length ([`Runs`]). If a stream goes on beyond it, its windows
+//! start small and grow again.
 //!
 //! Pages that are read ahead must stay in memory until they are used. Until then they are on
 //! reclaim's lists *young* and *window* (see `lru`), which may hold only a small part of the
@@ -82,12 +83,12 @@ const BLOCKS_MAX: u64 = 64;
 /// other readers may come behind the stream's reader and use the same pages.
 const WAITING_SHARE: u64 = 4;
 /// The evictions that other readers cause shrink a window to no less than `CROWDED` pages, because
-/// a disk's throughput is much lower with smaller windows. Where the largest window is small, they
-/// shrink it to no less than 1/`CROWDED_SHARE` of that.
+/// a disk's throughput is much lower with smaller windows. If the largest window is small, the
+/// bound is 1/`CROWDED_SHARE` of the largest window.
 const CROWDED: u64 = 16;
 const CROWDED_SHARE: u64 = 4;
-/// A stream whose last window was requested more than `STALE` × (the number of pages that can wait
-/// on the lists) evictions ago is over: the window's pages have left memory.
+/// A stream is over if, since its last window was requested, the group has evicted more than
+/// `STALE` × the number of pages that can wait on the lists: the window's pages have left memory.
 const STALE: u64 = 4;
 /// Before the next window is requested, this many blocks behind the reader are checked.
 const LOOKED_AT: i64 = 64;
@@ -112,21 +113,21 @@ pub(crate) struct Bounds {
     /// The size of the largest window in pages; twice as much if sequential.
     pub(crate) window: u64,
     pub(crate) eagerness: Eagerness,
-    /// The number of the file's pages that were read ahead so far, and of those that were evicted
-    /// unused.
+    /// `read` is the number of the file's pages that were read ahead so far. `wasted` is how many
+    /// of them were evicted unused.
     pub(crate) read: u64,
     pub(crate) wasted: u64,
     /// The number of pages that the group has evicted so far.
     pub(crate) evicted: u64,
-    /// The number of pages that can wait on the group's lists for their first use without taking
-    /// room from main.
+    /// The number of pages that can wait on the group's lists for their first use, without taking
+    /// room from the list *main*.
     pub(crate) waiting: u64,
 }
 
 impl Bounds {
     /// Returns the size of the largest window for a stream whose smallest window has `least` pages.
-    /// However large the doubt is, this is no less than `least` if that many pages may be read
-    /// ahead at all: if nothing were read ahead, nothing could lessen the doubt.
+    /// However large the doubt is, the result is at least `least`, unless `self.window` itself
+    /// allows fewer pages. If nothing were read ahead, nothing could lessen the doubt.
     fn window_max(&self, doubt: u32, least: u64) -> u64 {
         let eager = u32::from(self.eagerness == Eagerness::Sequential);
         let most = self.window << eager;
@@ -182,10 +183,11 @@ struct Stream {
     /// The distance from one access to the next, in pages; 0 if unknown, 1 or −1 in sequence.
     stride: i64,
     /// The number of blocks from the first access to the end of `last`. If the stream's beginning
-    /// was missed, this is an assumption (`LENGTH_UNKNOWN`) and the blocks since.
+    /// was missed, this is an assumed number (`LENGTH_UNKNOWN`) plus the blocks since the stream
+    /// was found.
     length: u64,
-    /// Whether `length` will tell where the reader ended: the stream is followed from its first
-    /// access on, and no window was cut short for want of pages that could be loaded.
+    /// Whether `length` will tell where the reader ended. It will if the stream is followed from
+    /// its first access on, and no window was cut short because its last pages couldn't be loaded.
     tells_length: bool,
     /// How often an access continued the stream.
     matches: u32,
@@ -342,8 +344,8 @@ impl Stream {
         }
     }
 
-    /// Returns whether the stream's pages that were read ahead have left memory. A miss near them
-    /// is no continuation of the stream then.
+    /// Returns whether the stream's pages that were read ahead have left memory. If they have, a
+    /// miss near them doesn't continue the stream.
     fn is_stale(&self, bounds: &Bounds) -> bool {
         self.window > 0 && bounds.evicted.saturating_sub(self.evicted) > STALE * bounds.waiting
     }
@@ -460,7 +462,7 @@ impl Streams {
 
     /// Notes that a reader has reached a page that was marked when it was read ahead. Returns the
     /// next window to load. `followers` returns how many pages directly after the marked page are
-    /// in memory or being loaded. It is called only if no known stream leads to the page.
+    /// in memory or being loaded. `followers` is called only if no known stream leads to the page.
     pub(crate) fn reached(
         &mut self,
         page: u64,
@@ -564,12 +566,12 @@ impl Streams {
         if self.is_alive(at) { self.clock.wrapping_sub(self.streams[at].heard) } else { u32::MAX }
     }
 
-    /// Begins a new stream in place of the oldest one that isn't believed yet or was forgotten. If
-    /// there are fewer than `CANDIDATES` of these, replaces the oldest stream of all. Returns the
-    /// new stream's index.
+    /// Begins a new stream in place of an old one: the oldest that isn't believed yet, or has had
+    /// no access for long (`FORGOTTEN_AFTER`). If there are fewer than `CANDIDATES` such streams,
+    /// replaces the oldest stream of all. Returns the new stream's index.
     fn begin(&mut self, access: Range2, is_used: IsUsed<'_>) -> usize {
-        // The reader that was heard of last has probably come to its end. How far it came can be
-        // seen as long as its pages are in memory.
+        // The reader that made the previous access has probably come to its end. How far it came
+        // can be seen only while its pages are in memory.
         let before = self.clock.wrapping_sub(1);
         if let Some(stream) = self.streams.iter_mut().find(|stream| stream.heard == before && before != 0) {
             stream.catch_up(is_used);

@@ -1,9 +1,9 @@
-//! Runs whose streams have lost their places. Such a run has ended, unless there are more readers
-//! than places: then streams whose readers go on lose their places, too. So the last runs are
-//! remembered. If a reader goes on where such a run would, the run doesn't count as ended any more,
-//! and its stream comes back.
+//! Remembers runs whose streams were given up. Usually such a run has ended (`runs`). But if there
+//! are more readers than streams that can be followed, streams of readers that go on are given up,
+//! too. So the last runs are remembered. If a reader goes on where such a run stopped, the run
+//! doesn't count as ended any more, and its stream is followed again.
 //!
-//! If this happens often, no run counts, because most of them will go on.
+//! If many runs go on like this, runs whose streams are given up don't count as ended.
 
 use super::runs::Runs;
 
@@ -26,11 +26,11 @@ pub(super) struct Run {
     pub(super) direction: Direction,
     /// The page at which the reader would next miss.
     pub(super) next: u64,
-    /// The number of blocks before that one that were read ahead, and not used yet.
+    /// The number of blocks before `next` that were read ahead, and not used yet.
     pub(super) ahead: u64,
 }
 
-/// The runs that lost their places last.
+/// The runs whose streams were given up last.
 #[derive(Debug)]
 pub(super) struct Paused {
     /// `Run::next`; `NONE` if the place is free.
@@ -45,8 +45,8 @@ pub(super) struct Paused {
 }
 
 const NONE: u64 = u64::MAX;
-/// A run that loses its place adds 1 to `Paused::seldom`, and one that goes on subtracts `OFTEN`.
-/// Runs count while it is at least `SELDOM`.
+/// A run whose stream is given up adds 1 to `Paused::seldom`; a run that goes on subtracts `OFTEN`.
+/// Runs count as ended while `seldom` is at least `SELDOM`.
 const SELDOM_MAX: u8 = 64;
 const SELDOM: u8 = 32;
 const OFTEN: u8 = 3;
@@ -58,7 +58,7 @@ impl Default for Paused {
 }
 
 impl Paused {
-    /// Remembers a run, and counts it as ended, unless most runs go on.
+    /// Remembers a run, and counts it as ended, unless many runs go on.
     pub(super) fn add(&mut self, run: Run, ends: &mut [Runs; 2]) {
         let place = usize::from(self.oldest);
         let length = u32::try_from(run.length).unwrap_or(u32::MAX).min(u32::MAX >> 2);
@@ -72,8 +72,8 @@ impl Paused {
         self.seldom = (self.seldom + 1).min(SELDOM_MAX);
     }
 
-    /// Takes out the run that goes on with a miss of the pages from `start` to `end`, if there is
-    /// one.
+    /// Removes the run that a miss of the pages from `start` to `end` continues, if there is one,
+    /// and returns it.
     pub(super) fn take_missed(&mut self, start: u64, end: u64, ends: &mut [Runs; 2]) -> Option<Run> {
         // Most often neither page is that of any run.
         if !self.next.iter().any(|&next| next == start || next == end - 1) {
@@ -83,7 +83,8 @@ impl Paused {
         self.take(goes_on, ends)
     }
 
-    /// Takes out the run in sequence for which `page` was read ahead, if there is one.
+    /// Removes the run in sequence for which `page` was read ahead, if there is one, and returns
+    /// it.
     pub(super) fn take_reached(&mut self, page: u64, ends: &mut [Runs; 2]) -> Option<Run> {
         self.take(
             |run| run.direction == Direction::Forwards && (1..=run.ahead).contains(&run.next.wrapping_sub(page)),

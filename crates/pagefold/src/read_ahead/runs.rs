@@ -1,16 +1,17 @@
-//! How long *runs* are: the accesses of a reader in sequence, or with a stride. A run's length is
-//! counted in blocks: in pages if the reader is in sequence, otherwise in accesses.
+//! Learns how long *runs* are. A run is a series of accesses of one reader, in sequence or with a
+//! stride. Its length is counted in blocks: in pages if the reader is in sequence, otherwise in
+//! accesses.
 //!
-//! A window is requested while the window before it is in use. So where a run ends, the rest of its
-//! last windows is wasted. Windows double, so of short runs up to two thirds of the blocks that are
-//! read would be wasted. But runs often end at the same few lengths, for example at the size of a
-//! record or an extent. So a block is read ahead only if most of the runs that got as far as this
-//! one got to that block.
+//! A window is requested while the window before it is in use. So when a run ends, the rest of its
+//! last windows is wasted. Each window is twice as large as the one before, so short runs would
+//! waste up to two thirds of the blocks that are read. But runs often end at the same few lengths,
+//! for example at the size of a record or an extent. So a block is read ahead for a run only if, of
+//! the earlier runs that got as far as this run, most got to that block.
 //!
-//! Only runs that have ended are counted: a run that goes on tells nothing of where runs end. That
-//! a run has ended isn't seen directly. It is assumed when the run's stream has lost its place: to
-//! another stream, or because its reader skips what is read ahead, or goes on in another way. If
-//! this was wrong, `paused` finds out.
+//! Only runs that have ended are counted, because a run that goes on doesn't show where runs end.
+//! The end of a run can't be seen directly. A run is assumed to have ended when its stream is given
+//! up: another stream takes its place, its reader skips the pages that are read ahead, or its
+//! reader changes from a stride to a sequence. If the assumption was wrong, `paused` finds out.
 
 /// Lengths below `EXACT` are counted exactly, longer ones in `PER_OCTAVE` steps for each doubling.
 const EXACT: u64 = 64;
@@ -56,8 +57,8 @@ impl Runs {
         self.reached[..=place(length)].iter_mut().for_each(|count| *count = count.saturating_sub(1));
     }
 
-    /// Returns how many blocks are worth reading ahead, at most `wanted`, for a run that has
-    /// `length` blocks so far, if `ahead` further ones were read ahead already.
+    /// Returns how many more blocks are worth reading ahead, at most `wanted`. The run has `length`
+    /// blocks so far, and the next `ahead` blocks were read ahead already.
     pub(super) fn worth(&self, length: u64, ahead: u64, wanted: u64) -> u64 {
         let runs = |place: usize| u32::from(self.reached[place]) + ASSUMED;
         let enough = (runs(place(length)) * WORTH.0).div_ceil(WORTH.1);

@@ -47,8 +47,8 @@ impl Default for ReadAhead {
 }
 
 impl ReadAhead {
-    /// Returns the bytes that this takes before any share is created. Each share is charged when it
-    /// is created.
+    /// Returns the bytes that a `ReadAhead` takes before any share is created. Each share is
+    /// charged when it is created.
     pub(crate) fn bytes_at_first() -> u64 {
         ((sync::cpu::count().div_ceil(CPUS_SHARING) - 1) * size_of::<OnceShare>()) as u64
     }
@@ -62,7 +62,7 @@ impl ReadAhead {
     /// threads hold the share for long, or if `try_charge` has no room for a new share.
     ///
     /// All CPUs use one share until two of them contend for it. So if many CPUs use a handle, but
-    /// only now and then, the handle takes no more memory than one that a single CPU uses.
+    /// only now and then, the handle takes no more memory than a handle that a single CPU uses.
     pub(crate) fn here<T>(&self, try_charge: impl Fn(u64) -> bool, act: impl FnOnce(&mut Share) -> T) -> Option<T> {
         let (own, first) = (self.own(), &self.first);
         if own.get().is_none() && first.get().is_none() {

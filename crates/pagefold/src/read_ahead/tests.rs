@@ -251,8 +251,9 @@ fn windows_shrink_where_they_are_wasted() {
     assert!(reader.misses - misses < 20 && reader.largest >= 128, "{} {}", reader.misses - misses, reader.largest);
 }
 
-/// Each run is elsewhere. After some of them, nothing is read beyond their usual ends, but runs
-/// that go on are read ahead again. A run of a known length misses until it is believed.
+/// Each run is elsewhere. After some runs, nothing is read ahead beyond the lengths at which they
+/// usually end. If a run goes on beyond such a length, pages are read ahead for it again. A run of
+/// a known length misses only until its stream is believed.
 #[test]
 fn nothing_is_read_ahead_beyond_the_usual_ends_of_runs() {
     let long_stay = [([8, 8], 3.0), ([32, 32], 3.0), ([128, 128], 3.1), ([5, 40], 3.8), ([4, 700], 3.9)];
@@ -284,9 +285,9 @@ fn nothing_is_read_ahead_beyond_the_usual_ends_of_runs() {
     }
 }
 
-/// A regression: short runs pushed a reader's stream out. It came back at a mark, and its length
-/// was assumed to stay the same. Where the short runs ended, nothing was read ahead for it any
-/// more.
+/// A regression: short runs replaced a reader's stream. The reader came back at a mark. From then
+/// on, its run was assumed to have the same length, however far it went. So nothing was read ahead
+/// for it beyond the length at which the short runs had ended.
 #[test]
 fn short_runs_dont_stop_a_reader_that_comes_back_at_a_mark() {
     for length in [32, 40, 64] {
@@ -304,8 +305,8 @@ fn short_runs_dont_stop_a_reader_that_comes_back_at_a_mark() {
     }
 }
 
-/// A regression: with more readers than streams, a reader whose stream was replaced counted as one
-/// that had ended. So nothing was read ahead beyond the length that its stream had.
+/// A regression: with more readers than streams, if a reader's stream was replaced, its run counted
+/// as ended. So nothing was read ahead beyond the length that the run had.
 #[test]
 fn more_readers_than_streams_are_not_taken_for_short_runs() {
     let in_turn = |turn: u64, readers: u64, _: &mut Random| turn % readers;
@@ -341,8 +342,8 @@ fn more_readers_than_streams_are_not_taken_for_short_runs() {
     }
 }
 
-/// A regression: the pages that other threads had taken, and not read yet, made the reader seem to
-/// skip pages.
+/// A regression: many threads shared a sequence: each took the next page, and read it later. The
+/// pages that were taken but not read yet made the reader seem to skip pages.
 #[test]
 fn many_threads_that_share_a_sequence_are_followed() {
     for threads in [16, 32, 64] {
@@ -361,8 +362,8 @@ fn many_threads_that_share_a_sequence_are_followed() {
     }
 }
 
-/// A regression: a run of slots that ended because the next page couldn't come along counted as one
-/// that the reader ended.
+/// A regression: in swap readahead, a window ended early because the next page couldn't be swapped
+/// in together with the others. The run counted as if its reader had ended it there.
 #[test]
 fn windows_that_end_early_tell_nothing_of_where_runs_end() {
     let mut reader = Reader::new(1 << 24, 4_000);
@@ -382,8 +383,8 @@ fn windows_that_end_early_tell_nothing_of_where_runs_end() {
     assert!(largest >= 16, "{largest}");
 }
 
-/// Readers with all kinds of steps, close to each other, in too little room. In a build with
-/// checks, nothing overflows, and no page beyond the file is asked for.
+/// Readers with all kinds of steps, close to each other, in too little memory. No number overflows
+/// (in a build with checks), and no page beyond the file is requested.
 #[test]
 fn any_mixture_of_readers_is_no_trouble() {
     for seed in sync::random::seeds(4) {
@@ -409,9 +410,9 @@ fn any_mixture_of_readers_is_no_trouble() {
     }
 }
 
-/// A regression: a reader with a stride had used pages ahead, which isn't reported. Then another
-/// access came next to the last one that was reported. The two began a sequence, and its length was
-/// counted from where the reader had come to.
+/// A regression: a reader with a stride used pages that were read ahead for it. Such hits aren't
+/// reported. The next access was to the page after the last reported one. These two accesses began
+/// a sequence, but its length was counted from the place that the reader had reached by its hits.
 #[test]
 fn a_sequence_is_counted_from_its_first_access() {
     for at in 0..40 {
@@ -422,8 +423,8 @@ fn a_sequence_is_counted_from_its_first_access() {
     }
 }
 
-/// A regression: a reader lost its stream and came back by a miss, after it had used what was read
-/// ahead for it. These pages weren't counted.
+/// A regression: a reader's stream was replaced. The reader used the pages that were read ahead for
+/// it, and came back by a miss. The pages that it had used weren't counted in its length.
 #[test]
 fn a_reader_that_comes_back_by_a_miss_has_used_what_was_read_ahead() {
     for (start, stride) in [(100_000, 1), (100_000, -1)] {
@@ -457,8 +458,8 @@ fn a_stride_that_becomes_a_sequence_has_ended() {
     assert!(reader.unused() <= unused + 1, "{} pages", reader.unused() - unused);
 }
 
-/// A regression: a miss near the pages that had been read ahead for a reader of long ago was taken
-/// for an access of this reader. So a window was read ahead for it.
+/// A regression: pages were read ahead for a reader, and evicted long ago. A miss near these pages
+/// was taken for an access of that reader. So a window was read ahead for it.
 #[test]
 fn a_miss_near_the_pages_of_a_reader_of_long_ago_reads_nothing_ahead() {
     let mut reader = Reader::new(100_000, 1_000);
@@ -474,8 +475,8 @@ fn a_miss_near_the_pages_of_a_reader_of_long_ago_reads_nothing_ahead() {
     assert_eq!((reader.misses, reader.bounds.read), (misses + 3, read));
 }
 
-/// A regression: where the largest window had no more than 16 pages, no number of other readers
-/// shrank windows.
+/// A regression: if the largest window had no more than 16 pages, windows didn't shrink, however
+/// many other readers there were.
 #[test]
 fn windows_shrink_where_they_are_small_too() {
     let mut reader = Reader::new(1 << 20, 1 << 12);
@@ -490,7 +491,7 @@ fn windows_shrink_where_they_are_small_too() {
     assert_eq!(reader.largest, 4);
 }
 
-/// A regression: where the largest window is small, doubt halved it to less than two pages. Then
+/// A regression: if the largest window is small, doubt halved it to less than two pages. Then
 /// nothing was read ahead any more, so nothing could lessen the doubt.
 #[test]
 fn doubt_ends_where_windows_are_small() {

@@ -15,8 +15,8 @@ pub(super) struct Trust {
     /// This many more continuations are needed before a stream is believed, and the largest window
     /// is halved this many times.
     pub(super) doubt: u32,
-    /// Pages read ahead, less `WASTE_WEIGHT` × those wasted. At most `CREDIT_MAX`; reset when
-    /// `doubt` changes.
+    /// The number of pages read ahead, less `WASTE_WEIGHT` × the number of wasted ones. At most
+    /// `CREDIT_MAX`; reset to 0 when `doubt` changes.
     credit: i64,
     /// The pages read ahead and wasted up to the last update.
     reckoned: (u64, u64),
@@ -29,8 +29,8 @@ impl Default for Trust {
 }
 
 impl Trust {
-    /// Updates credit and doubt from the pages read ahead so far, and those of them that were
-    /// wasted.
+    /// Updates credit and doubt. `all_read` counts the pages read ahead so far, and `all_wasted`
+    /// those of them that were wasted.
     pub(super) fn reckon(&mut self, all_read: u64, all_wasted: u64) {
         let read = all_read.saturating_sub(self.reckoned.0).cast_signed();
         let wasted = all_wasted.saturating_sub(self.reckoned.1).cast_signed();

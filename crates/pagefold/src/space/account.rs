@@ -80,9 +80,9 @@ impl Account {
         Ok(())
     }
 
-    /// Charges the group for the pages that `bytes` more bytes need. `pages` is the number of them
-    /// that the caller has charged already. This call adds the pages that it charges to `pages`,
-    /// even if it then fails.
+    /// Charges the group for the pages that `bytes` more bytes need. `pages` is the number of these
+    /// pages that the caller has charged already. This call adds the pages that it charges to
+    /// `pages`, even if it then fails.
     fn pay(&self, payer: Payer<'_>, bytes: u64, pages: &mut u64) -> Result<(), Error> {
         loop {
             let needed = self.charged.lock().pages_for(payer, bytes);
@@ -157,9 +157,10 @@ mod tests {
     use test_disks::SimulatedDisk;
 
     /// Regression: a charge that waited for memory had already raised the count of charged pages.
-    /// Another charge relied on the page that was counted, but not charged, and succeeded although
-    /// the group was at its limit. If the first charge then failed, bytes were left for which no
-    /// page was charged. After further calls, more pages were uncharged than charged.
+    /// The last page was thus counted, but not charged. Another charge relied on that page, and
+    /// succeeded although the group was at its limit. If the first charge then failed, bytes were
+    /// left for which no page was charged. Later calls then uncharged more pages than had been
+    /// charged.
     #[test]
     fn a_page_is_counted_only_once_it_is_charged() {
         let it = Tenant::new(Pagefold::builder().backend(SimulatedDisk::default()), 64, 1);

@@ -20,8 +20,8 @@ impl Pages {
         self.end - self.first
     }
 
-    /// Returns the pages whose numbers are greater by `by`, modulo 2^64. So if `by` is 2^64 - n,
-    /// these are the pages n further down.
+    /// Returns these pages moved up by `by`, modulo 2^64. So if `by` is 2^64 - n, they are moved
+    /// down by n.
     pub(super) fn moved(self, by: u64) -> Self {
         Self { first: self.first.wrapping_add(by), end: self.end.wrapping_add(by) }
     }

@@ -27,7 +27,7 @@ impl Space {
     /// [`Sequential`](Advice::Sequential) apply to all later accesses. For anonymous memory they
     /// decide whether a page that comes back from swap brings its neighbours along.
     ///
-    /// All other advice takes effect once, when it is given. For files it does what
+    /// All other advice takes effect once, when it is given. For files this call does what
     /// [`File::advise`](crate::File::advise) does, except that [`WillNeed`](Advice::WillNeed)
     /// doesn't wait. For anonymous memory, [`DontNeed`](Advice::DontNeed) [discards](Self::discard)
     /// the memory, and the other kinds of advice do nothing.
@@ -64,8 +64,8 @@ impl Space {
         }
     }
 
-    /// Makes everything that was written to files in `range`, all of which must be mapped, survive
-    /// a power cut. See also [`File::sync_range`](crate::File::sync_range).
+    /// Syncs the files' pages in `range`, all of which must be mapped: everything that was written
+    /// to them then survives a power cut. See also [`File::sync_range`](crate::File::sync_range).
     ///
     /// # Errors
     /// [`Error::BadAddress`]; [`Error::NotMapped`]; [`Error::WriteFailed`], with the address.
@@ -79,8 +79,8 @@ impl Space {
     ///
     /// # Errors
     /// [`Error::BadAddress`]; [`Error::NotMapped`]; [`Error::AddressBusy`] if a page in `range`
-    /// stays pinned, or is being changed. Then the pages before it are discarded, and perhaps
-    /// others.
+    /// stays pinned, or is being changed. Then the pages before the busy page are discarded, and
+    /// perhaps others.
     pub fn discard(&self, range: Range<u64>) -> Result<(), Error> {
         self.state.discard(self.state.pages(&range)?)
     }

@@ -37,8 +37,8 @@ pub(super) enum Awaited {
     /// Writers, and holders of pins on own pages.
     All,
     /// Like `All`, for a change that affects only the space's own pages. If the space has no
-    /// guards, the change doesn't wait: the step that frees or moves the pages waits for the
-    /// threads.
+    /// guards, the change itself doesn't wait: a later step, which frees or moves the pages, waits
+    /// for the threads.
     AllOwn,
 }
 
@@ -109,8 +109,8 @@ impl SpaceState {
         self.index.runs(pages).all(|(_, entry)| entry == Entry::NONE)
     }
 
-    /// Returns whether some of the pages belong to a file. Returns an error if not all of the pages
-    /// are mapped. The caller must have locked the pages.
+    /// Returns whether some of the pages belong to a file, or an error if some of them aren't
+    /// mapped. The caller must have locked the pages.
     pub(super) fn check_mapped(&self, pages: Pages) -> Result<bool, Error> {
         let mut has_files = false;
         for (run, entry) in self.index.runs(pages) {
@@ -300,8 +300,8 @@ impl SpaceState {
 
     /// Waits until no thread holds `page` of the map and, if `whom` is `All`, no pin of the page is
     /// left. Returns an error if this takes too long. `at` is the page's number in the space, and
-    /// is needed only for the error. While a thread has the page's word in *loading*, this waits
-    /// only as long as `may_write` returns true: that thread may then be a writer.
+    /// is needed only for the error. If another thread has the page's word in *loading*, this stops
+    /// waiting as soon as `may_write` returns false: then that thread isn't a writer.
     fn await_page(
         &self,
         map: &PageMap,
@@ -323,7 +323,7 @@ impl SpaceState {
                 backoff.wait_or(busy)?;
             } else if is_held || whom == Awaited::All && map.is_pinned(page) {
                 // A thread that pinned the page after it had read the old entry releases the page
-                // within moments. A user may keep a pin for long.
+                // within moments. A user may keep a pin for long, so this waits only briefly.
                 if !backoff.wait_shortly() {
                     return Err(busy());
                 }
@@ -368,8 +368,9 @@ mod tests {
     use frames::BeginLoad;
     use test_disks::SimulatedDisk;
 
-    /// A write through a mapping makes a page while the page's word is in *loading*. It may have
-    /// found the old protection, so a change waits for it, but not for a thread that reads a page.
+    /// A write through a mapping may make a page, whose word is then in *loading*. The write may
+    /// have found the old protection, so a change waits for the write. The change doesn't wait for
+    /// a thread that reads a page.
     #[test]
     fn a_change_waits_for_writes_that_make_a_page_but_not_for_reads() {
         let disk = SimulatedDisk::default();

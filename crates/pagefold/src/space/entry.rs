@@ -76,8 +76,8 @@ impl Entry {
         Self(self.0 & !Self::PROTECTION | bits)
     }
 
-    /// Returns this entry with other advice about accesses to come. Advice that acts at once
-    /// changes nothing.
+    /// Returns this entry with other advice about accesses to come. Advice that takes effect only
+    /// once, when it is given, doesn't change the entry.
     pub(super) fn with_advice(self, advice: Advice) -> Self {
         let bits = match advice {
             Advice::Normal => 0,

@@ -67,7 +67,7 @@ impl SpaceState {
 
     /// Brings a page into memory, and applies `fault` to it. The page comes back from swap, or is
     /// zeros if it was never written. Returns false, with nothing done, if the page is in memory
-    /// already, if another thread has the page, or if the page isn't own memory any more.
+    /// already, if another thread was loading the page, or if the page isn't own memory any more.
     ///
     /// # Errors
     /// [`Error::LimitReached`]; those of [`refuse`](Self::refuse); those of swap.
@@ -164,7 +164,8 @@ impl SpaceState {
 
     /// Charges the part of the page map that a new page needs. Waits for memory only as long as the
     /// part is missing. Returns `None` if another thread has made the part, perhaps for this very
-    /// page. `isolated`: the number of the group's pages that the caller has taken off their lists.
+    /// page. `isolated` is the number of the group's pages that the caller has taken off their
+    /// lists.
     pub(super) fn charge_part(
         &self,
         region: &Region,
@@ -404,8 +405,8 @@ mod tests {
         let it = swapping();
         let _taken = it.take_all();
         let mut page = 0;
-        // Repeated if this thread gets no CPU for seconds. `fault` returns whether the page is all
-        // zeros.
+        // Each attempt is repeated if this thread got no CPU for seconds. `fault` returns whether
+        // the page is all zeros.
         let mut discarded_while = |fault: &(dyn Fn(u64) -> Result<bool, Error> + Sync)| {
             loop {
                 page = it.swapped(page + 1);
@@ -462,8 +463,8 @@ mod tests {
 
     /// Regression: a compressed area had no room for a page, and the disk of another area reported
     /// an error. An exchange then tried one page of the group after the other, and wrote each of
-    /// them to the failing disk. The error wasn't noted either, so the error of the call didn't
-    /// name the disk.
+    /// them to the failing disk. The disk's error wasn't recorded, either, so the error that the
+    /// call returned didn't name the disk.
     #[test]
     fn an_exchange_writes_to_a_failing_area_once() {
         let disk = SimulatedDisk::default();
@@ -504,8 +505,9 @@ mod tests {
         }
     }
 
-    /// Regression: two threads paid for one part of a page map. The thread whose payment wasn't
-    /// used up waited for memory for its page, and failed, although the memory was in its payment.
+    /// Regression: two threads paid for one part of a page map, and only one payment was used up.
+    /// The other thread then waited for memory for its page, and failed, although its own payment
+    /// held that memory.
     #[test]
     fn a_payment_for_a_part_that_another_thread_has_made_is_memory_for_the_page() {
         let it = Tenant::new(Pagefold::builder().backend(SimulatedDisk::default()), 64, 2 * PART);
@@ -539,8 +541,9 @@ mod tests {
         assert_eq!((it.direct_reclaims() - before, outrun), (1, 1));
     }
 
-    /// Regression: a part became idle without a note after a thread had looked at all maps. The
-    /// thread's call failed, although the part could have been given back for it.
+    /// Regression: after a thread had looked at all maps for idle parts, another part became idle,
+    /// and no thread noted that. The first thread's call failed, although this part could have been
+    /// given back to make room.
     #[test]
     fn all_maps_are_looked_at_again_before_a_call_fails() {
         let it = Tenant::new(Pagefold::builder().backend(SimulatedDisk::default()), 64, 2 * PART);

@@ -21,7 +21,7 @@ pub(super) enum Fault<'a> {
     BringBack,
     /// Brings the page back so that it can be moved. The thread has already taken `isolated` other
     /// pages off their lists, so these can't be evicted until the move has ended. If `isolated`
-    /// isn't 0, the page is vacated: its entry permits no access.
+    /// isn't 0, the page has already been vacated: its entry permits no access.
     Move { isolated: u64 },
 }
 
@@ -117,8 +117,8 @@ pub(super) struct Memory<'a> {
 }
 
 impl Memory<'_> {
-    /// Returns whether no more frames can be obtained (this one is from an exchange), or the page
-    /// can't be on a list.
+    /// Returns whether the frame is from an exchange, so that no more frames can be obtained, or
+    /// the page can't be on a list.
     pub(super) fn is_last(&self) -> bool {
         self.exchange.is_some() || !self.is_listed
     }

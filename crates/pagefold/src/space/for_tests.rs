@@ -93,8 +93,8 @@ impl Tenant {
     }
 
     /// Takes all memory that the group can get, so the group's pages are evicted. To other threads,
-    /// the returned frames look like pages in flight, so a thread that needs memory waits for them,
-    /// about four seconds.
+    /// the returned frames look like pages in flight, so a thread that needs memory waits about
+    /// four seconds for them.
     pub(super) fn take_all(&self) -> Vec<ChargedFrame<'_>> {
         let (manager, group, mut taken) = (self.manager(), self.group_state(), Vec::new());
         loop {
@@ -110,7 +110,7 @@ impl Tenant {
 
     /// Runs `waiting`, which waits for memory. Once it waits, runs `meanwhile`. Returns the result
     /// of `waiting`, and whether `waiting` surely still waited when `meanwhile` ended. If that
-    /// isn't sure, this thread got no CPU for seconds.
+    /// isn't sure, the reason is that this thread got no CPU for seconds.
     pub(super) fn while_it_waits<T: Send>(
         &self,
         waiting: impl FnOnce() -> T + Send,

@@ -101,8 +101,8 @@ impl SpaceState {
                     };
                     return true;
                 }
-                // Another thread has the frame isolated. It frees the frame when it puts the frame
-                // back.
+                // Another thread has the frame isolated. That thread frees the frame when it puts
+                // the frame back.
                 Detach::Orphaned { slot, .. } => {
                     gone.add_slot(slot);
                     return true;

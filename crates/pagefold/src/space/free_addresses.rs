@@ -10,12 +10,13 @@
 //! addresses come back to the set when they are unmapped, as all addresses do.
 //!
 //! CPUs get stocks only after threads have contended for the set a few times. So a space that only
-//! one thread uses at a time spends no memory on stocks. If a stock has too many of the ranges that
-//! were given back to it, all of these return to the set. If the set has no range that is long
-//! enough for a caller, all stocks return all of their ranges.
+//! one thread uses at a time spends no memory on stocks. If too many ranges have been given back to
+//! a stock, all of these ranges return to the set. If the set has no range that is long enough for
+//! a caller, all stocks return all of their ranges.
 //!
 //! A thread holds the set's lock while it moves ranges between the set and a stock. So a caller
-//! that returns the ranges of all stocks misses none on their way. Lock order: the set → a stock.
+//! that returns the ranges of all stocks misses no range that is being moved. Lock order: the set →
+//! a stock.
 //!
 //! While there are no stocks, the set keeps the most recently returned range separate from its
 //! other ranges, because the next caller may want a range of the same length.
@@ -169,9 +170,9 @@ impl FreeAddresses {
         wanted.cast_signed() - self.charged.load(Ordering::Relaxed).cast_signed()
     }
 
-    /// Charges the memory for a range that is about to come back, if charging needs no reclaim. If
-    /// it does, leaves the charging to the next thread that maps something. If too much is charged,
-    /// uncharges one step.
+    /// Charges the memory for a range that is about to be given back, if the charge needs no
+    /// reclaim. Otherwise leaves the charge to the next thread that maps something. If too much is
+    /// charged, uncharges one step.
     pub(super) fn prepare_to_give(&self, account: &Account, payer: Payer<'_>) {
         let owed = self.owed();
         if owed > 0 && account.try_charge(payer, CHARGED_AT_ONCE) {
@@ -276,9 +277,10 @@ mod tests {
     use sync::random::Random;
 
     /// Regression: a thread found no range in the set that was long enough, and took the ranges out
-    /// of all stocks, to return them to the set. Before it did so, another thread found nothing in
-    /// the set, nor in any stock. So the other thread's mapping failed although addresses were
-    /// free. A thread with ranges on their way must keep others from the set.
+    /// of all stocks, to return them to the set. Before it had returned them, another thread found
+    /// no range in the set or in any stock. So the other thread's mapping failed although addresses
+    /// were free. A thread that moves ranges from stocks to the set must keep other threads from
+    /// using the set meanwhile.
     #[test]
     fn no_thread_misses_ranges_on_their_way_from_stocks_to_the_set() {
         let addresses = FreeAddresses::new(12);
@@ -287,8 +289,8 @@ mod tests {
         assert!(addresses.stocks.set(Box::new(PerCpu::new(Mutex::default))).is_ok());
         let stocks = addresses.stocks.get().unwrap();
         let [first, last] = [stocks.iter().next(), stocks.iter().last()].map(Option::unwrap);
-        // The test stays on one CPU, whose stock isn't the last one. With one CPU there is no such
-        // moment.
+        // The test stays on one CPU, whose stock isn't the last one. On a machine with one CPU, the
+        // test can't produce the race.
         let allowed = sched_getaffinity(None).unwrap();
         let found = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).any(|cpu| {
             let mut one = CpuSet::new();

@@ -12,8 +12,8 @@ const FILE_END: u64 = 1 << 63;
 
 impl Space {
     /// Extends the memory in `range` to `len` bytes, at the same address. Every page of the range
-    /// must be mapped. If the last page is a file's, the new part maps the pages of the file that
-    /// follow it; otherwise the new part is zeros. Returns the new range.
+    /// must be mapped. If the last page is a file's, the new part maps the pages that follow that
+    /// page in the file; otherwise the new part is zeros. Returns the new range.
     ///
     /// # Errors
     /// [`Error::BadAddress`], also if `len` isn't longer than the range; [`Error::NotMapped`];

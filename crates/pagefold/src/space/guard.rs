@@ -178,9 +178,9 @@ impl SpaceState {
             let is_vacant = matches!(region.map.state(local), frames::PageState::Vacant { .. });
             fence(Ordering::SeqCst); // S1
             // If the entry is the same now, it was the same all the time (ENTRY-1). So if a frame
-            // was pinned, it is that of the mapped page. If no frame was pinned, and the state that
-            // was loaded just before the fence is *vacant*, then the page was vacant
-            // while it was mapped, and reads as zeros (S3).
+            // was pinned, that frame holds the mapped page. If no frame was pinned, and the state
+            // that was loaded just before the fence is *vacant*, then the page was vacant while it
+            // was mapped, and reads as zeros (S3).
             if !trail.is_still() && region.entry(page).0 != trail.entry() {
                 return Ok(None);
             }
@@ -235,7 +235,7 @@ impl SpaceState {
     }
 
     /// Checks that a page may be changed. Called before room for a copy is obtained: if the page
-    /// may not be changed, the user gets that error even if there is no room.
+    /// may not be changed, the error says so even if there is no room for a copy.
     fn check_change(&self, page: u64) -> Result<(), Error> {
         self.manager().memory.refuse_child()?;
         self.writable(page).map(|_| ())

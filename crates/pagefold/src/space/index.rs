@@ -1,11 +1,11 @@
 //! The index of a space, which tells what is mapped at each page. Readers take no lock. `tree` has
 //! the layout of the index's words.
 //!
-//! A thread that changes entries first locks their pages, and checks that something is, or will be,
-//! mapped there. Then it makes the tables that the change needs. In one case tables are made
-//! without a lock: if a single entry covers a page's whole region or more, the first write to the
-//! page makes the tables below that entry. Tables are charged to the space (`account`), and freed
-//! when nothing is mapped in them (`tidy`).
+//! A thread that changes entries first locks their pages, and checks that the pages are mapped, or
+//! are about to be mapped. Then it makes the tables that the change needs. In one case tables are
+//! made without a lock: if a single entry covers a page's whole region or more, the first write to
+//! the page makes the tables below that entry. Tables are charged to the space (`account`), and
+//! freed when nothing is mapped in them (`tidy`).
 
 use std::ops::Range;
 
@@ -120,8 +120,8 @@ impl Index {
         self.maps.begin_write(MapInWord(trail.link()), page)
     }
 
-    /// Returns a writer of the page of own memory that a trail leads to, for a thread that waits
-    /// for the page as long as need be.
+    /// Returns a writer of the page of own memory that a trail leads to. Called by threads that may
+    /// wait until the page can be written.
     #[inline]
     pub(super) fn writer(&self, trail: &Trail<'_>, page: u64) -> Writer<'_> {
         self.maps.writer(MapInWord(trail.link()), page)
@@ -139,21 +139,22 @@ impl Index {
         (Entry(found.entry), found.region.map(|link| self.record(link)))
     }
 
-    /// Returns a page's entry, and the end of the pages after it that are known to have the same
-    /// entry.
+    /// Returns a page's entry, and the end of a run of pages that begins with this page. All pages
+    /// of the run are known to have this entry.
     pub(super) fn run(&self, page: u64) -> (Entry, u64) {
         self.run_up_to(page, page + 1)
     }
 
-    /// Returns the same as [`run`](Self::run), except if the entry is in a leaf: then compares the
-    /// words of the pages that follow, up to `end`, and may find more pages with the same entry.
+    /// Returns what [`run`](Self::run) returns, or a longer run. If the entry is in a leaf, this
+    /// also compares the words of the pages that follow, up to `end`, so it may find more pages
+    /// with that entry.
     fn run_up_to(&self, page: u64, end: u64) -> (Entry, u64) {
         let (found, end) = self.tree.look_up_to(&self.maps, page, end);
         (Entry(found.entry), end)
     }
 
-    /// Returns a page's entry, and the first page of a run that ends with this page: all pages of
-    /// the run have this entry. Earlier pages may have it, too.
+    /// Returns a page's entry, and the first page of a run that ends with this page. All pages of
+    /// the run have this entry. Pages before the run may have it, too.
     pub(super) fn run_back(&self, page: u64) -> (Entry, u64) {
         let found = self.tree.look(&self.maps, page);
         (Entry(found.entry), page >> found.shift << found.shift)
@@ -411,8 +412,8 @@ impl Index {
             let top = self.top_word(at);
             let part = top.load(Ordering::Acquire);
             if !is_link(part) {
-                // Release pairs with the Acquire of `look`. The exchange fails if the word has
-                // become a link: a first touch takes no lock.
+                // Release pairs with the Acquire of `look`. The exchange fails if a first touch,
+                // which takes no lock, has made the word a link.
                 if top.compare_exchange(part, to(part), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                     at = (at | (PART_PAGES - 1)) + 1;
                 }

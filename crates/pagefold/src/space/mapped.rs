@@ -6,19 +6,19 @@
 //! no mapping has to be split.
 //!
 //! A hit looks only at the mapping's window, without a lock (`window`). A thread that faults or
-//! writes needs the mapping to stay, so it takes its CPU's handle of the mapping (`sync::nearby`).
-//! Then, as long as each CPU uses only a few mappings at a time, the thread writes to no cache line
-//! that another CPU writes to.
+//! writes has to keep the mapping alive, so it takes its CPU's handle of the mapping
+//! (`sync::nearby`). If each CPU uses only a few mappings at a time, the thread then writes to no
+//! cache line that another CPU writes to.
 //!
 //! A mapping takes the same memory whatever the number of CPUs. Unmapping looks only at the CPUs
 //! that used the mapping.
 //!
 //! - M1. A mapping is put into its place in the table before any entry has its number. It stays
 //!   there until all entries that still have the number are *vacated*: a vacated entry permits no
-//!   access, and is removed next. Suppose that a thread reads an entry that permits the access, but
-//!   doesn't find the mapping that the entry names. Then the entry has changed since the thread
-//!   read it, and the thread looks at the entry again. (`pages` counts the pages of the mapping;
-//!   only changes of entries update it.)
+//!   access, and is about to be removed. Suppose that a thread reads an entry that permits the
+//!   access, but doesn't find the mapping that the entry names. Then the entry has changed since
+//!   the thread read it, and the thread looks at the entry again. (`pages` counts the pages of the
+//!   mapping; only changes of entries update it.)
 //! - M2. No number is used twice. The low bits of a number are the mapping's place in the table;
 //!   the bits above them count up. (After 2^40 mappings, a space reports an error.)
 //! - M3. The thread that drops the last handle of a mapped file closes the file, and closing may
@@ -202,7 +202,8 @@ impl MappedFiles {
     }
 
     /// Adds a mapping of the same file as `mapped`, whose delta is that of `mapped` plus `by`. So
-    /// each address shows the page of the file that is `by` pages further up.
+    /// at each address, the new mapping shows the page that is `by` pages after the page that
+    /// `mapped` shows.
     pub(super) fn add_moved(
         &self,
         account: &Account,

@@ -13,9 +13,9 @@
 //!                    listed after: 0-2 r, (2-4 nothing), 4-8 rw: the same in either order
 //! ```
 //! The index takes memory only where something is mapped (`tree`, `index`). One word of the index
-//! describes 512 GiB, 1 GiB, 2 MiB or one page. If a range begins or ends inside the part that a
-//! word describes, the index makes a table of words for smaller parts. It frees the table when
-//! nothing is mapped there any more (`tidy`).
+//! describes 512 GiB, 1 GiB, 2 MiB or one page. A change of entries may begin or end inside the
+//! part of the space that one word describes. The index then makes a table of words for smaller
+//! parts. It frees the table when nothing is mapped in that part any more (`tidy`).
 //!
 //! An access to an unmapped address allocates nothing. A space's index and records (`account`), and
 //! its page words (`memory::part_charge`), are charged to its group, within the group's limit.
@@ -23,8 +23,8 @@
 //! **Own memory** is anonymous memory, which belongs to no file. The page words of the own memory
 //! in one GiB of the space are in one page map (`region`). The space makes the map when a page in
 //! the GiB is first written, or when entries are changed in a range that begins or ends inside the
-//! GiB. A page's word is *vacant* until the page is first written. Looking up the word costs no
-//! more than in the page map of a file.
+//! GiB. A page's word is *vacant* until the page is first written. A lookup of this word costs no
+//! more than a lookup in a file's page map.
 //!
 //! **Pages of files** have their words in the file's page map, which all users of the file share. A
 //! mapping only tells which page of which file is at an address (`mapped`). A write through the
@@ -39,29 +39,30 @@
 //! | guard of a page against unmap | S1, by the frame's pin |
 //! | read against everything | nothing: S5 |
 //!
-//! - S1. A thread that uses a page first gets hold of the page, and then looks at the page's entry
-//!   again. A faulting thread holds the page by its word in *loading*, a writer by the frozen
-//!   frame, any other thread by a pin.
+//! - S1. Before a thread uses a page, it gets hold of the page, and then looks at the page's entry
+//!   again. A faulting thread gets hold of the page by putting its word in *loading*, a writer by
+//!   freezing its frame, and any other thread by pinning it.
 //!
-//!   A thread that changes entries first stores the new entries. It then looks at the pages, and
-//!   waits for each thread that holds one of them. Each side has a fence between its two steps; a
-//!   writer's fence follows the update that froze the frame. So at least one side sees the other:
+//!   A thread that changes entries stores the new entries first. Then it looks at the pages, and
+//!   waits for each thread that holds one of the pages. Each side has a fence between its two
+//!   steps; a writer's fence follows the update that froze the frame. So at least one side sees the
+//!   other:
 //!   ```text
 //!     toucher: word = loading        unmap: entry = none
 //!              fence                        fence
 //!              entry? mapped: publish       word? loading: wait, then take the page out
 //!   ```
-//!   So once `unmap` has returned, no unmapped page of own memory is resident. And once `protect`
-//!   has returned, no thread writes to a page that the new protection makes read-only or
+//!   So once `unmap` has returned, none of the own pages that it unmapped is resident. And once
+//!   `protect` has returned, no thread writes to a page that the new protection makes read-only or
 //!   inaccessible.
 //!
-//!   A file's page in *loading* is a special case. Usually the page is only being read, which takes
-//!   as long as the device does. A thread that writes to the page afterwards freezes its frame and
-//!   looks at the entry again, so the change needn't wait for the read. But a write through a
-//!   mapping may also be making the page, without reading it. The file counts such writes. A write
-//!   raises the count before it looks at the entry, and lowers it after it has published the page.
-//!   So if the changing thread finds the count at 0 (`FileState::has_makers`), it waits for no page
-//!   of the file in *loading*.
+//!   A file's page in *loading* is a special case. Usually a thread is only reading the page from
+//!   the device, which may take long. The change needn't wait for that: a thread that writes to the
+//!   page afterwards freezes its frame, and looks at the entry again. But a write through a mapping
+//!   may also be *making* the page: filling it without reading it. The file counts such writes. A
+//!   write raises the count before it looks at the entry, and lowers the count after it has
+//!   published the page. So if the changing thread finds the count at 0 (`FileState::has_makers`),
+//!   it waits for no page of the file in *loading*.
 //! - S2. A touch takes no range lock, and a hit writes nothing that CPUs share. A fault obtains its
 //!   frame before it puts the page word in *loading*.
 //! - S3. A reader may treat a vacant page as zeros, and a same-filled page in swap as copies of the
@@ -73,19 +74,19 @@
 //!   another thread swaps the page out or in. If the page is in swap, its page word has the slot.
 //!   If the page kept its slot when it came back into memory, the record of its frame has the slot
 //!   (`frames::swapping`).
-//! - S5. A hit loads the entry, then the page word, and copies the bytes. Then it loads all of them
-//!   again, in this order: the entry, the frame's version (if the page is a *written* one), and the
-//!   page word. Thus it loads the word and the version once before its second load of the entry,
-//!   and once after. If both loads return the same, neither changed in between. So at the moment of
-//!   the second load of the entry, the page was in its frame, with these bytes, and mapped as the
-//!   entry says (`read`).
+//! - S5. A hit loads the entry, the page word and, if the page is a *written* one, the frame's
+//!   version. It copies the bytes. Then it loads the entry again, then the version, then the word.
+//!   So it loads the word and the version once before its second load of the entry, and once after
+//!   that. If the two loads return the same, neither the word nor the version changed in between.
+//!   So at the moment of the second load of the entry, the page was in its frame, with these bytes,
+//!   and mapped as the entry says (`read`).
 //!
 //! A page that was never written is zeros and takes no memory; reading it allocates nothing.
 //!
-//! With swap, own pages are on their group's lists, as pages of files are, and `swap_out` evicts
-//! them. The word of an evicted page holds the page's place in swap, and a fault brings the page
-//! back (`fault`). Without swap, own pages are on no list and stay in memory: at the group's limit,
-//! an access that needs memory fails.
+//! With swap, own pages are on their group's LRU lists, as pages of files are, and `swap_out`
+//! evicts them. The word of an evicted page holds the page's place in swap, and a fault brings the
+//! page back (`fault`). Without swap, own pages are on no list and stay in memory: at the group's
+//! limit, an access that needs memory fails.
 
 mod account;
 mod address;
@@ -142,9 +143,9 @@ use index::Index;
 use mapped::{Mapped, MappedFiles};
 use tidy::Noted;
 
-/// An address space of a group. It maps files, and anonymous memory, which belongs to no file, at
-/// addresses from 0 to 2^47. Clones are handles of the same space. Dropping the last handle frees
-/// the space's memory and closes its files.
+/// An address space of a group. It maps files and anonymous memory at addresses from 0 to 2^47.
+/// (Anonymous memory belongs to no file.) Clones are handles of the same space. Dropping the last
+/// handle frees the space's memory and closes its files.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -178,14 +179,14 @@ pub struct Space {
 }
 
 /// Keeps the space registered as the owner of its page words (`manager::page_owners`). All handles
-/// and owned guards share it. Dropping the last of them ends the registration, and then tears the
-/// space down.
+/// and owned guards share it. Dropping the last handle or guard ends the registration, and then
+/// tears the space down.
 ///
-/// If a task's waker drops the last of them, a worker does this in place of the thread that calls
-/// the waker. That thread may be the one that completes all loads, so it must neither work for long
-/// nor wait. But the end of the registration waits for visitors (O1 of `page_owners`), which may
-/// wait for a swap area's device. And the teardown waits for pages that are in use. Until the
-/// worker is done, the space keeps its group alive, and so the Pagefold.
+/// If a task's waker drops the last one, the thread that calls the waker leaves this work to a
+/// worker. The calling thread may be the thread that completes all loads, so it must neither work
+/// for long nor wait. But ending the registration waits for visitors (O1 of `page_owners`), which
+/// may wait for a swap area's device. And the teardown waits for pages that are in use. Until the
+/// worker is done, the space keeps its group, and so the Pagefold, alive.
 struct Known(Option<Arc<SpaceState>>);
 
 /// The identity under which workers tear spaces down. It has a device number of its own, so the
@@ -414,10 +415,10 @@ impl SpaceState {
         }
     }
 
-    /// Handles addresses at which a call wanted to map something, but didn't. Perhaps another
-    /// caller had mapped something in a part of them, at an address of its own choice. Gives the
-    /// unmapped runs back to the free addresses. Removes each mapped run from the free addresses;
-    /// if the last one goes on past the end of `pages`, removes all of it.
+    /// Handles addresses that were taken for a mapping that wasn't made, perhaps because another
+    /// caller had mapped something there, at an address of its own choice. Gives the unmapped runs
+    /// of `pages` back to the free addresses. Removes the mapped runs from the free addresses; if
+    /// the last mapped run extends past the end of `pages`, removes that run as a whole.
     fn pass_over(&self, pages: Pages) {
         for (run, entry) in self.index.runs(pages) {
             if entry == Entry::NONE {
@@ -452,7 +453,8 @@ impl SpaceState {
         if offset & ((1 << self.page_shift) - 1) != 0 {
             return Err(bad("an offset in a file that isn't whole pages"));
         }
-        // So no place in the file overflows 64 bits, even after the mapping has grown (`grow`).
+        // With this limit, no offset in the file overflows 64 bits, even after the mapping has
+        // grown (`grow`).
         if offset > 1 << 62 {
             return Err(bad("an offset past the end of any file"));
         }
@@ -519,8 +521,8 @@ mod tests {
     use crate::Pagefold;
     use test_disks::SimulatedDisk;
 
-    /// Regression: one thread looked for free addresses, and found a range mapped there, at an
-    /// address that a caller had chosen. Before the thread removed that range from the free
+    /// Regression: one thread looked for free addresses. It found that a caller had mapped a range
+    /// there, at an address of its own choice. Before the thread removed that range from the free
     /// addresses, another thread unmapped a part of the range and gave the part's addresses back.
     /// The first thread then removed these addresses too, so they were lost.
     #[test]

@@ -15,19 +15,19 @@
 //! ```
 //! So there was a moment when the address was mapped and readable, and had the copied bytes. The
 //! bytes can't be those of a page that was unmapped before the read, or of a page that may not be
-//! read. This is true even if another page has been mapped at the address since then, or if the
-//! number of the old file's map now belongs to another file's map. So a thread that changes an
-//! entry needn't wait for readers.
+//! read. This is true even if another page was mapped at the address during the read, or if the old
+//! file's map was freed and another file's map got its number. So a thread that changes an entry
+//! needn't wait for readers.
 //!
 //! Own memory has no file to be written back to. So a page that was once written to stays a
-//! *written* page, and each read of the page checks its frame's version. This has to be as fast as
-//! reading a clean page. So the version is on a cache line of the frame's record that only the
-//! page's writers, and reclaim, write to.
+//! *written* page, and each read of the page checks its frame's version. Such a read has to be as
+//! fast as a read of a clean page. So the version is on a cache line of the frame's record that
+//! only reclaim and the page's writers write to.
 //!
 //! A read takes the slow path if the page isn't in memory, if the page extends past its file's end,
-//! or if the use of the page has to be recorded. The slow path also looks at the entry first, and
-//! then at the page word. If the page belongs to a mapped file, the file's own slow path reads it,
-//! and the entry is checked after that read has ended.
+//! or if the use of the page has to be recorded. Like the fast path, the slow path looks at the
+//! entry first, and then at the page word. If the page belongs to a mapped file, the file's own
+//! slow path reads it, and the entry is checked after that read has ended.
 
 use frames::{Ahead, MapInWord, PageState};
 use swap::PageEntry;
@@ -178,8 +178,8 @@ impl SpaceState {
                 return Ok(());
             }
             match region.map.state(page % REGION_PAGES) {
-                // S3: the Acquire load of the word comes before this look, and the entry was the
-                // same all the time (ENTRY-1).
+                // S3: the Acquire load of the word comes before this check of the entry, and the
+                // entry was the same all the time (ENTRY-1).
                 PageState::Vacant { .. } if still_mapped() => {
                     into.fill(0);
                     return Ok(());

@@ -23,12 +23,13 @@
 //!   back before it waits.
 //! - A2. A neighbour is treated as if it were faulted on. Its word is put in *loading*, without
 //!   waiting for any thread, and its entry is looked at after that (S1). The run ends at the first
-//!   neighbour that another thread is using, that has another slot by now, or that may not be read.
+//!   neighbour that another thread is using, that isn't in its slot any more, or that may not be
+//!   read.
 //! - A3. A neighbour keeps its slot, however few slots are free. So if the neighbour isn't used, it
-//!   is evicted again without a write, and as many slots are free as before. But the neighbour may
-//!   displace another page from memory. If that page has been written to, it needs a new slot, and
-//!   the neighbour, which keeps its own slot, has freed none. So if fewer than about half of the
-//!   area's slots are free, a write fault reads no neighbours along.
+//!   is evicted again without a write, and the number of free slots stays the same. But the
+//!   neighbour may displace another page from memory. If that page has been written to, it needs a
+//!   new slot, and the neighbour, which keeps its own slot, has freed none. So if fewer than about
+//!   half of the area's slots are free, a write fault reads no neighbours along.
 //! - A4. If the request fails, or the wanted page's checksum is wrong, the wanted page is read
 //!   again alone, and no error is reported for the neighbours. A neighbour whose checksum is wrong
 //!   stays in its slot. The thread that wants this neighbour later gets the error.

@@ -12,9 +12,9 @@
 //! - REGION-1. A record passes to another region only when no thread is using one of the record's
 //!   words. A word is in use while it is in *loading*, or resident in a frame that a thread has
 //!   frozen or pinned. A thread first gets hold of a word, which is in use from then on, and then
-//!   looks at the stay. If the stay names the thread's region, the record remains that region's
+//!   looks at the stay. If the stay names the thread's region, the record belongs to that region
 //!   until the thread releases the word. So the entries that the thread finds in the record are
-//!   those of its region. Each side has a fence, as in S1:
+//!   those of that region. Each side has a fence, as in S1:
 //!   ```text
 //!     toucher: word = loading                thread that frees the region: stay = none
 //!              fence                                                        fence
@@ -22,15 +22,15 @@
 //!   ```
 //!   A thread that frees a region first removes the link to the record, and then ends the record's
 //!   stay. So another thread may check the link in place of the stay: if it finds the link still
-//!   there after its fence (`Way::is_still`), the record is still that region's.
+//!   there after its fence (`Way::is_still`), the record still belongs to that region.
 //! - REGION-2. A thread may get hold of a word after the record has passed to another region. The
 //!   thread finds that out when it looks at the stay, and releases the word. Until then, users of
 //!   the other region wait for it, as they wait for a thread that finds its page unmapped.
-//! - REGION-3. A record that was made for a region becomes the region's only when a thread has
-//!   found the link to the record. If two threads each make a record for one region, only one of
-//!   them can store its link, and the other record is given back. Without this rule, a third thread
-//!   could use that other record, if it knows the record from an earlier time when the record was
-//!   this region's:
+//! - REGION-3. A new record belongs to its region only once a thread has found the link to the
+//!   record. Two threads may each make a record for the same region. Only one thread can store its
+//!   link; the other thread's record is given back. Without this rule, a third thread could use the
+//!   record that is given back, if it knows that record from an earlier time, when the record
+//!   belonged to the same region:
 //!   ```text
 //!     late toucher, of an earlier time       this record's maker              the other maker
 //!     has found this record: it was the region's
@@ -38,8 +38,8 @@
 //!     word = loading, stay, entry: fine      link: too late; stay = none
 //!     publishes a page here, where no thread finds it
 //!   ```
-//!   So the stay is *pending* until a thread finds the link. That thread first ends *pending*
-//!   (`linked`), and only then looks at anything else in the record.
+//!   So the stay is *pending* until a thread finds the link. That thread first clears the *pending*
+//!   mark (`linked`), and only then looks at anything else in the record.
 
 use frames::{MapInWord, MapNumber, NUMBER_SHIFT, PageMap, PageMaps, PageState};
 use swap::PageEntry;
@@ -102,16 +102,18 @@ impl Region {
     }
 
     /// Makes this the record of the region `number`, with a pending stay. Returns the link to the
-    /// record, which the caller stores in the index. The record is the region's as soon as a thread
-    /// has found that link ([`linked`](Self::linked)). The caller must be the record's only owner.
+    /// record, which the caller stores in the index. The record belongs to the region as soon as a
+    /// thread has found that link ([`linked`](Self::linked)). The caller must be the record's only
+    /// owner.
     pub(super) fn begin(&self, number: u64) -> u64 {
         let count = (self.stay.load(Ordering::Relaxed) & COUNT_MAX) + 1;
         self.stay.store(PENDING | (number + 1) << COUNT_BITS | count, Ordering::Release);
         region_link(self.map_number(), count)
     }
 
-    /// Ends *pending* (REGION-3). The caller has found `link`, which leads to this record, or led
-    /// to it in an earlier stay. If the link is of an earlier stay, nothing changes.
+    /// Clears the *pending* mark (REGION-3). The caller has found `link`, which leads to this
+    /// record, or led to it in an earlier stay. If the link is from an earlier stay, nothing
+    /// changes.
     #[inline]
     pub(super) fn linked(&self, link: u64) {
         // Relaxed: `begin` stored the stay before the link was stored (Release), and the caller has
@@ -169,9 +171,9 @@ mod tests {
 
     /// Regression: threads A and B each made a record for one region, in which something had just
     /// been mapped again. B stored its link first, so no link led to A's record. Thread C still
-    /// knew A's record from an earlier time, when the record had been this region's too. C put a
-    /// word of A's record in *loading*, saw the region's number in the stay, and wrote a page. No
-    /// thread found the page again, so its frame and the record were lost.
+    /// knew A's record from an earlier time, when the record had also belonged to this region. C
+    /// put a word of A's record in *loading*, saw the region's number in the stay, and wrote a
+    /// page. No thread found the page again, so its frame and the record were lost.
     #[test]
     fn a_record_is_its_regions_only_when_a_link_leads_to_it() {
         let mm = Pagefold::builder().memory("16MiB").backend(SimulatedDisk::default()).build().unwrap();

@@ -88,9 +88,9 @@ impl Space {
 
 impl SpaceState {
     /// Moves pages. Then gives back the addresses at which nothing is mapped now: the old ones or,
-    /// after an error, the new ones. After an error this is done even if a caller chose the new
-    /// addresses. While they were mapped, other threads may have removed them from the free
-    /// addresses.
+    /// after an error, the new ones. The new addresses are given back even if a caller chose them.
+    /// The reason is that they may have been mapped during the failed move. Then other threads may
+    /// have removed them from the free addresses.
     fn move_between(&self, old: Pages, new: Pages) -> Result<(), Error> {
         self.manager().memory.refuse_child()?;
         let moved = if old.first < new.end && new.first < old.end {
@@ -115,8 +115,8 @@ impl SpaceState {
         let by = new.first.wrapping_sub(old.first);
         let parts = self.charge_parts(old, by)?;
         // Makes the tables for the ends of `new` before any entry of `new` is changed. If the move
-        // fails, all entries of `new` are removed. Without these tables, that could also remove
-        // entries of other threads' pages, in the granules at the ends of `new`.
+        // fails, all entries of `new` are removed. Without these tables, the removal could also
+        // affect other threads' pages, in the granules at the ends of `new`.
         self.prepare(new)?;
         // Accesses to vacated pages wait, so the pages may be vacated only briefly. Therefore pages
         // in swap are brought back first.
@@ -168,8 +168,8 @@ impl SpaceState {
         })
     }
 
-    /// Returns the anonymous pages of a range that are in memory, in swap or being loaded: their
-    /// regions, and their numbers there. May miss pages whose state changes meanwhile.
+    /// Returns the anonymous pages of a range that are in memory, in swap or being loaded, each as
+    /// its region and its number in the region. May miss pages whose state changes meanwhile.
     fn own_pages(&self, pages: Pages) -> impl Iterator<Item = (&Region, u64)> {
         let own = self.index.runs(pages).filter(|(_, entry)| entry.is_own());
         let parts = own.flat_map(|(run, _)| self.index.regions(run));
@@ -203,8 +203,8 @@ impl SpaceState {
     }
 
     /// Brings all pages that were written into memory, takes them off their lists, and puts their
-    /// new words in *loading*. If that fails, gives all of it back; but pages that came from swap
-    /// stay in memory.
+    /// new words in *loading*. If that fails, undoes these steps, except that pages that came from
+    /// swap stay in memory.
     fn reserve<'a>(&'a self, old: Pages, by: u64, parts: Vec<PartCharge<'a>>) -> Result<Vec<Moving<'a>>, Error> {
         let mut moving = Vec::new();
         let reserved = self.reserve_into(&mut moving, old, by, parts);
@@ -284,10 +284,10 @@ impl SpaceState {
         }
     }
 
-    /// Puts the new word of a page in *loading*. If the word's part of its page map isn't there,
-    /// uses up a charge of `parts`. If `parts` is empty, charges the part itself. That happens only
-    /// if, since [`charge_parts`](Self::charge_parts), another thread has touched a further page,
-    /// or has given back a part that had become idle.
+    /// Puts the new word of a page in *loading*. If the part of the page map that contains the word
+    /// isn't there, uses up one of the charges in `parts`. If `parts` is empty, makes a new charge.
+    /// That happens only if another thread, after the call of [`charge_parts`](Self::charge_parts),
+    /// has touched a further page, or has given back a part that had become idle.
     fn reserve_page<'a>(
         &'a self,
         page: u64,

@@ -5,8 +5,8 @@
 //!
 //! Other threads may use any page that a table covers, so a thread must lock all of these pages
 //! before it frees the table. A thread that unmaps has locked only the pages that it unmaps. It
-//! must not wait for more locks while it holds these: two such threads could deadlock. So `tidy`
-//! runs after these pages were unlocked, and tries to lock all pages of the table.
+//! must not wait for more locks while it holds this lock: two such threads could deadlock. So
+//! `tidy` runs after these pages were unlocked, and tries to lock all pages of the table.
 //!
 //! Unmapping doesn't free tables at once. Otherwise, if the same few pages were mapped and unmapped
 //! again and again, a table would be made and freed each time. Instead, `unmap` only *notes* the

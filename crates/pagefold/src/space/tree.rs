@@ -2,7 +2,7 @@
 //!
 //! | level | a word covers | a link leads to |
 //! |---|---|---|
-//! | top, in the space itself | 2^27 pages | a *part*: a table that is at this place as long as the space exists |
+//! | top, in the space itself | 2^27 pages | a *part*: a table that stays linked here as long as the space exists |
 //! | part | 2^18 pages, a *region* | the region's table, which belongs to the page map that has the region's page words |
 //! | region | 2^9 pages, a *granule* | a *leaf*: a table |
 //! | leaf | a page | |

@@ -16,7 +16,7 @@ use crate::write::Written;
 
 impl Space {
     /// Writes all of `buf` at `address`. Other threads see each page as it was before the write, or
-    /// as it is after it.
+    /// as it is after the write.
     ///
     /// # Errors
     /// - [`Error::NotMapped`], [`Error::NotPermitted`].
@@ -183,7 +183,7 @@ impl SpaceState {
         }
     }
 
-    /// Writes to a page of own memory that is resident, if this needn't wait for the page. In a
+    /// Writes to a resident page of own memory, if the thread needn't wait for the page. In a
     /// forked child, the tables are zeros, so this finds nothing mapped.
     #[inline(always)]
     fn write_now(&self, page: u64, offset: usize, from: &[u8]) -> Now<'_> {

@@ -28,8 +28,8 @@ pub(crate) struct Hits {
 }
 
 impl Hits {
-    /// Creates a counter at zero, and returns its [`CounterPlace`]. The counter has it from the
-    /// start, unless there are too many such counters.
+    /// Creates a counter at zero, and returns its [`CounterPlace`]. The counter has the place from
+    /// the start, unless there are too many such counters.
     pub(crate) fn at_hand() -> (Self, CounterPlace) {
         let (counter, place) = ThreadCounter::at_hand();
         (Self { counter, settled: AtomicU64::new(0) }, place)
@@ -57,8 +57,8 @@ impl HitsList {
         self.lists.lock().remove(number as usize);
     }
 
-    /// Returns the number of hits not yet settled, except those of a handle that is just being
-    /// closed.
+    /// Returns the number of hits that aren't settled yet (`HitCount::settle`). Hits of a handle
+    /// that is just being closed are missing.
     pub(crate) fn unsettled(&self) -> u64 {
         self.lists.lock().iter().map(|(_, hits)| hits.unsettled()).sum()
     }
@@ -84,8 +84,8 @@ pub(crate) struct HitCount {
 const NO_FILE: u32 = u32::MAX;
 
 impl HitCount {
-    /// The bytes that this takes elsewhere: the hits, and their entries on two lists. The counter's
-    /// `CounterPlace` isn't included.
+    /// Returns the bytes that a `HitCount` allocates: its hits, and their entries on two lists. The
+    /// counter's `CounterPlace` isn't included.
     pub(crate) fn bytes() -> u64 {
         size_of::<Hits>() as u64 + 4 * ALLOCATION
     }
@@ -96,8 +96,8 @@ impl HitCount {
         Self { in_group: group.add(&hits), hits, in_file: AtomicU32::new(NO_FILE) }
     }
 
-    /// Counts further hits for the file with this list. The caller must settle one file before it
-    /// begins the next.
+    /// Counts further hits for the file whose list is `file`. The caller must settle the hits of
+    /// one file before it begins the next file.
     pub(crate) fn begin(&self, file: &HitsList) {
         self.in_file.store(file.add(&self.hits), Ordering::Relaxed);
     }

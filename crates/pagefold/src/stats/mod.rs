@@ -151,14 +151,14 @@ pub struct GroupStats {
     pub max_bytes: u64,
     /// Memory charged to it now.
     pub charged_bytes: u64,
-    /// The part of `charged_bytes` that isn't pages: indexes of spaces, and the words of their
-    /// pages, also of those in swap. This part can't be evicted, but words that no page needs are
-    /// given back before pages are evicted.
+    /// The part of `charged_bytes` that isn't pages: indexes of spaces, and page words, including
+    /// those of swapped pages. This part can't be evicted, but page words that no page needs are
+    /// freed before pages are evicted.
     pub metadata_bytes: u64,
     /// The most that was ever charged to it at once.
     pub peak_bytes: u64,
-    /// Lookups that found their page in memory. For a moment, those of a handle that is being
-    /// closed are missing.
+    /// Lookups that found their page in memory. While a handle is being closed, its lookups are
+    /// briefly missing.
     pub hits: u64,
     /// Lookups that loaded their page.
     pub misses: u64,
@@ -179,7 +179,7 @@ pub struct GroupStats {
     /// How the group's pages are used, as far as the recent loads tell.
     pub pattern: AccessPattern,
     /// The part of the recent loads that 10 % more memory would have avoided, from 0 to 1. A rough
-    /// estimate, from the intervals after which pages come back; see `docs/log/policy.md`.
+    /// estimate from refault intervals; see `docs/log/policy.md`.
     pub more_memory_saves: f64,
     /// The loads that 10 % less memory would have added, as a part of the recent loads: 0.5 stands
     /// for 50 % more loads. A rough estimate, too.
@@ -197,11 +197,11 @@ pub struct GroupStats {
     pub swap_outs: u64,
     /// Those of them that needed no slot, because they repeat one word.
     pub same_filled: u64,
-    /// Anonymous pages that came back.
+    /// Anonymous pages that were swapped in.
     pub swap_ins: u64,
-    /// Those of `swap_ins` that came by swap readahead, before any thread asked for them. While the
-    /// group's slots are being read in order, a fault on one slot also brings back pages from the
-    /// slots next to it.
+    /// The pages of `swap_ins` that swap readahead brought in, before any thread asked for them.
+    /// While the group's slots are being read in order, a fault on one slot also brings back pages
+    /// from the slots next to it.
     pub swap_read_along: u64,
     /// Pages of swap readahead that left memory unused.
     pub swap_read_along_wasted: u64,
@@ -239,8 +239,8 @@ pub struct FileStats {
     pub path: PathBuf,
     /// Its length in bytes.
     pub len: u64,
-    /// Lookups that found their page in memory. For a moment, those of a handle that is being
-    /// closed are missing.
+    /// Lookups that found their page in memory. While a handle is being closed, its lookups are
+    /// briefly missing.
     pub hits: u64,
     /// Lookups that loaded their page.
     pub misses: u64,

@@ -6,12 +6,10 @@ use sync::Arc;
 use crate::numbered::Numbered;
 use crate::stats::Counters;
 
-/// The table of files' counters. A file's entry stays until the file removes it, when it is
-/// dropped.
+/// The table of files' counters. A file removes its entry when the file is dropped.
 pub(crate) struct OwnerCounters {
-    /// Lookups, which happen with every eviction, and insertions use the lock's shared mode. A
-    /// thread that removes an entry may leave the removal to a thread that is removing another
-    /// entry.
+    /// Lookups and insertions use the lock's shared mode. (Every eviction does a lookup.) A thread
+    /// that wants to remove an entry may leave that to a thread that is removing another entry.
     slots: CombiningLock<Numbered<Counters>, u32>,
 }
 

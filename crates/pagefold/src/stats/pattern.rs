@@ -29,10 +29,10 @@ pub enum AccessPattern {
     /// Nothing had to be reclaimed lately: the pages fit.
     #[default]
     Fits,
-    /// Few pages come back.
+    /// Few pages are used again.
     Scan,
-    /// Pages come back after intervals of about equal length, which are longer than a page can stay
-    /// in memory: as in a loop over more pages than there is memory for.
+    /// Pages are used again after intervals of about equal length, which are longer than a page can
+    /// stay in memory. For example, the program loops over more pages than fit into memory.
     Loop,
     /// Most of the pages that are used again were used lately.
     Recency,

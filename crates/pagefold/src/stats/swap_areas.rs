@@ -71,12 +71,11 @@ pub struct CompressedSwapStats {
     pub original_bytes: u64,
     /// The compressed size of the pages in the area.
     pub compressed_bytes: u64,
-    /// Pages that the area refused because they don't shrink to three quarters of their size or
-    /// less.
+    /// Pages that the area refused because compression saves less than a quarter of their size.
     pub incompressible_pages: u64,
     /// Pages that the area refused because there was no memory for them.
     pub no_room_pages: u64,
-    /// Pages that were written back to other areas because the area was full and they had been in
+    /// Pages that were moved to other areas, because this area was full and the pages had been in
     /// it longest.
     pub spilled_pages: u64,
     /// Pages in the area that are compressed with LZ4, as all pages are at first.

@@ -14,8 +14,8 @@ use crate::stats::swap_areas::SwapAreaStats;
 use crate::swapping::Swapping;
 use crate::swapping::compressed::BudgetMemory;
 
-/// A place for anonymous pages that are swapped out because the budget, or a group's limit, is
-/// short of memory. Passed to [`Builder::swap_area`](crate::Builder::swap_area) or
+/// A place for anonymous pages that are swapped out when the budget is full, or a group has reached
+/// its limit. Passed to [`Builder::swap_area`](crate::Builder::swap_area) or
 /// [`Pagefold::add_swap`](crate::Pagefold::add_swap). The contents don't outlive the process.
 ///
 /// ```
@@ -86,14 +86,14 @@ impl SwapArea {
 
     /// Creates an area in memory that keeps pages compressed (LZ4) and uses at most `limit` of the
     /// budget. The area takes memory as it fills, and gives memory back as it empties, except for a
-    /// stock of free memory that it keeps. The stock is as large as the units in which Pagefold
-    /// takes memory from the system: 2 MiB, or less with a small budget.
+    /// stock of free memory that it keeps. The stock is about as large as the unit in which
+    /// Pagefold takes memory from the system: 2 MiB, or less with a small budget.
     ///
     /// The area keeps a page only if compression saves at least a quarter of the page. Other pages
     /// go to another area, or stay in memory. When the area is full, the pages that have been in it
     /// longest are recompressed more densely (Zstandard, with the feature `zstd`). If these pages
-    /// are still in the area later, they move to other areas. The default priority is 100, so that
-    /// this area is filled first.
+    /// stay unused for long after that, they move to other areas. The default priority is 100, so
+    /// that this area is filled first.
     ///
     /// Choose a limit that leaves most of the budget to uncompressed pages; a limit above the
     /// budget is an error. The area's memory isn't charged to groups.
@@ -121,9 +121,9 @@ impl SwapArea {
     /// By default this depends on the disk that the file or device is on. On a disk that rotates,
     /// slots are allocated one after the other ([`Placement::Sequential`]). On any other disk, and
     /// in memory, each CPU has a cluster of slots of its own ([`Placement::PerCpu`]). A virtual
-    /// disk counts as one that doesn't rotate, even if the kernel says that it rotates, which is
-    /// often wrong. `placement` and `placement_reason` in [`SwapAreaStats`] say what was chosen,
-    /// and why.
+    /// disk counts as one that doesn't rotate, even if the kernel says that it rotates, because the
+    /// kernel is often wrong about virtual disks. `placement` and `placement_reason` in
+    /// [`SwapAreaStats`] say what was chosen, and why.
     ///
     /// Set the placement if the default is wrong, for example if the host keeps a virtual disk on a
     /// rotating disk.
@@ -191,8 +191,8 @@ impl SwapArea {
 const COMPRESSED_PRIORITY: i32 = 100;
 
 impl Swapping {
-    /// Notes whether there are areas, after one was added or removed. The lock orders the threads
-    /// that do this, so the last of them sees all changes.
+    /// Records whether there are areas. Called after an area was added or removed. The lock orders
+    /// concurrent calls, so the last call sees all changes.
     pub(crate) fn note_areas(&self, memory: &Memory) {
         let _turn = self.area_changes.lock();
         // Relaxed: see `swaps`.

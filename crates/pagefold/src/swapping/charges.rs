@@ -10,8 +10,8 @@ use crate::swapping::Swapping;
 const STOCK_BATCH: u64 = 64;
 
 impl Swapping {
-    /// Charges up to `wanted` slots, as far as the group's limit allows, from the CPU's stock
-    /// first. Returns the number of slots charged.
+    /// Charges up to `wanted` slots, as far as the group's limit allows. Takes slots from the CPU's
+    /// stock first. Returns the number of slots charged.
     pub(crate) fn charge(&self, memory: &Memory, group: &GroupState, wanted: u64) -> u64 {
         let stocked = if group.swapped.is_beyond_max() { 0 } else { self.charges.take(group.id, wanted) };
         let got = stocked + group.swapped.try_charge(wanted - stocked);
@@ -26,8 +26,8 @@ impl Swapping {
         if slots == 0 {
             return;
         }
-        // A group without a handle can be forgotten only when no slot is charged to it, so it keeps
-        // none in stock.
+        // A group without a handle can be removed only when no slot is charged to it. So the slots
+        // aren't put into a stock, where they would stay charged.
         if group.is_abandoned() {
             return group.swapped.uncharge(slots);
         }

@@ -3,8 +3,8 @@
 //!
 //! The outgoing page has to leave before the incoming page's slot is free, so for a moment the
 //! group needs one slot more than it may have. Areas reserve slots for this (`swap`'s reserve). The
-//! outgoing page is written to a reserved slot. When the slot of the incoming page is freed, that
-//! slot becomes a reserved one instead.
+//! outgoing page is written to a reserved slot. When the incoming page's slot is freed, it refills
+//! the reserve.
 //!
 //! The outgoing page's frame, with its charge, passes directly to the incoming page, so no other
 //! thread gets the frame in between. After an exchange, the group has as many slots and frames in

@@ -3,11 +3,11 @@
 use sync::atomic::{AtomicU32, Ordering};
 
 /// The number of threads that are exchanging pages now. Relaxed throughout: a thread that needs a
-/// frame or slot of theirs polls the count and retries.
+/// frame or a slot from one of these threads polls the count and retries.
 #[derive(Debug, Default)]
 pub(crate) struct ExchangeCount(AtomicU32);
 
-/// One exchanging thread. Until this is dropped, the thread may still give back a frame or a slot
+/// One exchanging thread. Until this value is dropped, the thread may still free a frame or a slot
 /// that other exchanges need.
 #[derive(Debug)]
 pub(crate) struct Exchanging<'a>(&'a ExchangeCount);

@@ -1,5 +1,5 @@
-//! Swapping: how anonymous pages leave memory, and where their bytes are until they come back. The
-//! crate `swap` manages areas and slots.
+//! Swapping: how anonymous pages leave memory, and where their bytes are until the pages are
+//! swapped in. The crate `swap` manages areas and slots.
 
 pub(crate) mod area;
 pub(crate) mod charges;

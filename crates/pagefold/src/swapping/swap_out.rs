@@ -217,8 +217,8 @@ impl Swapping {
         kept.inspect(|&(slot, frame)| self.take_slot(memory, slot, frame.number(), true)).count() > 0
     }
 
-    /// Frees outdated slots: those whose pages were written to since they were read back. A fault
-    /// waits for this, so only a few slots are freed at a time.
+    /// Frees outdated slots, whose pages have been written to since they were read back. A fault
+    /// waits for this call, so the call frees only a few slots.
     fn take_slots_in_vain(&self, memory: &Memory) {
         // One thread at a time is enough, and only now and then.
         let Some(mut search) = self.slot_search.try_lock() else { return };

@@ -4,8 +4,8 @@
 //!
 //! Only the leader uses the cycle's state. The thread that completes a request only stores an
 //! *answer* for the leader: the result, and the run of pages, which passes from the request to the
-//! leader. The run holds a handle of the file's page map; the completed request holds none. So a
-//! completed request keeps neither the file nor any part of it alive.
+//! leader. The run keeps the file's page map alive. The completed request no longer has the run, so
+//! it keeps neither the file nor any part of it alive.
 
 use std::mem;
 
@@ -27,17 +27,18 @@ const REQUESTS_MAX: usize = 64;
 /// way together have fewer bytes than `LARGE_MAX` times the largest request size.
 const LARGE_MAX: usize = 16;
 /// How many requests may fail before a cycle gives up. If a failed request is split into smaller
-/// ones, each of these that fails counts as well. The limit is so high that the rest of the file is
-/// still written if only some places can't be, and so low that calls don't wait long if the device
-/// is gone. Requests that are under way when the cycle gives up may fail beyond this limit.
+/// ones, each of these that fails counts as well. The limit is high enough for a file with some bad
+/// places: the rest of the file is still written. It is low enough for a device that is gone: calls
+/// don't wait long. Requests that are under way when the cycle gives up may fail as well, in excess
+/// of the limit.
 const FAILURES_MAX: u32 = 128;
 /// A cycle consists of stages, each of which ends with a sync (but see B7 of `writeback`). A stage
 /// ends once 1/`STAGES` of the pages that were unclean when the cycle began have been written.
 const STAGES: u64 = 8;
 /// The bounds of the number of pages in a stage.
 const STAGE_PAGES: std::ops::RangeInclusive<u64> = 256..=4096;
-/// A full cycle ends stages only while it has settled fewer than `SETTLED_MAX` × the pages that
-/// were unclean when it began (B5).
+/// Once a full cycle has settled `SETTLED_MAX` × as many pages as were unclean when it began, it
+/// ends no stage before its own end (B5).
 const SETTLED_MAX: u64 = 3;
 /// A stage updates the estimate of the device's speed if at least this many pages were written in
 /// it.

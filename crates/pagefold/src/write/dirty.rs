@@ -61,8 +61,8 @@ const LEFT_MIN: u64 = 256;
 const DEBT_MIN: Duration = Duration::from_millis(4);
 /// A writer sleeps at most this long at a time.
 const PAUSE_MAX: Duration = Duration::from_millis(20);
-/// How often a writer waits for pages to become clean. After that it writes, even if there are
-/// still too many dirty pages. So the mark isn't a hard limit.
+/// How often a writer waits for pages to become clean. After these waits it writes, even if there
+/// are still too many dirty pages. So the mark isn't a hard limit.
 const WAITS_MAX: u32 = 100;
 /// How near a group is to being throttled and stopped.
 #[derive(Clone, Copy, Debug, PartialEq)]

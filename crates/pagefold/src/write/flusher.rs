@@ -4,7 +4,7 @@
 //! Devices with pages to write wait in a queue (`dirty::line`). A thread takes the first device
 //! from the queue and *visits* it: the thread writes one of the device's files for at most half a
 //! second (`writeback`), then the next one, until no file needs to be written. The next file is
-//! always the one with the greatest need (below).
+//! always the file with the greatest need (below).
 //!
 //! A device is never visited by two threads at once. So a device that doesn't answer ties up one
 //! thread, and no other device waits for it.
@@ -32,8 +32,8 @@
 //! # The end of the process
 //! When the process exits normally with this Pagefold alive, the flusher's threads still run, and
 //! write the dirty pages. Each device is visited once more, and each of its files is written as if
-//! its last handle had been dropped (`writeback`). The exiting thread waits for that, up to a limit
-//! ([`sync::exit`]).
+//! its last handle had been dropped (`writeback`). The exiting thread waits for these visits, up to
+//! a limit ([`sync::exit`]).
 //!
 //! Lock order: a device's list → the queue.
 
@@ -52,8 +52,8 @@ use crate::write::dirty::wants_writing;
 const AGE_MAX_MS: u64 = 5_000;
 /// How long a file that couldn't be written is left alone.
 const RETRY_MS: u64 = 1_000;
-/// The shortest time between two writes of one file that happen only because a thread waits for a
-/// frame.
+/// A file that needs to be written only because a thread waits for a frame isn't written before
+/// this time has passed since its last write, and since it has had dirty pages.
 const SHORT_PAUSE_MS: u64 = 100;
 
 /// Ends the flusher when dropped.

@@ -32,22 +32,21 @@
 //!   to its own group. So the dirty pages of one group never count towards another group's limit. A
 //!   writer is throttled, or its call fails, only because of its own group's pages.
 //! - L5. If another process has truncated the file, the thread that adopts the new length first
-//!   lowers the length and counts the truncation, and then looks at the pages past the new end. It
-//!   waits for none of them, and assumes that a page in *loading* is being read, and so has no
-//!   changes. But such a page may be one that a write is making. Therefore the writer reads the
-//!   count before it puts the page's word in *loading*, and again once the page is in memory and
-//!   dirty. Each of the two threads has a fence between its two steps. So either the adopting
-//!   thread finds the dirty page, or the writer finds another count, and looks at the page again:
-//!   if the file now ends before the page, the writer writes past the end, as in L1. If both
-//!   happen, the next sync fails with `CutOff`, although these bytes are in the file.
+//!   lowers the length and counts the truncation, and then looks at the pages past the new end.
+//!   That thread waits for none of the pages, and assumes that a page in *loading* is being read,
+//!   and so has no changes. But a writer may be creating such a page without reading it. Therefore
+//!   the writer reads the count before it puts the page's word in *loading*, and again once the
+//!   page is in memory and dirty. Each of the two threads has a fence between its two steps. So
+//!   either the adopting thread finds the dirty page, or the writer finds another count, and looks
+//!   at the page again: if the file now ends before the page, the writer writes past the end, as in
+//!   L1. If both happen, the next sync fails with `CutOff`, although these bytes are in the file.
 //!
-//!   Comparing only the length wouldn't suffice. The file may have grown again since the
-//!   truncation, and the thread that adopted this growth has then discarded the page. In one case
-//!   the writer is done without a second look: only one truncation was counted, and it spared the
-//!   bytes. Another thread may have read the bytes by now, and overwritten them, so the writer must
-//!   not write them again. After several truncations, the writer writes its bytes again in any
-//!   case. If another write has changed the page in between, the result is as if that write had
-//!   come first.
+//!   Comparing only the length wouldn't suffice. If the file has grown again since the truncation,
+//!   the thread that adopted this growth has discarded the page. In one case the writer is done
+//!   without a second look: only one truncation was counted, and it spared the bytes. In that case
+//!   another thread may already have read and overwritten the bytes, so the writer must not write
+//!   them again. After several truncations, the writer writes its bytes again in any case. If
+//!   another write has changed the page in between, the result is as if that write had come first.
 //!
 //! Lock order: `extension` → (a frame obtained) → the page. See `writeback` for its lock order.
 
@@ -90,7 +89,7 @@ pub(crate) enum Written {
 /// A callback that returns whether a write may happen. The writer calls it once it holds the page
 /// exclusively. A thread that withdraws the permission must then wait for writers whose writes may
 /// have been permitted before. These are the writers that have a page frozen at that time, and
-/// those that are making a page ([`FileState::has_makers`]).
+/// those that are creating a page in memory ([`FileState::has_makers`]).
 pub(crate) type Permitted<'p> = &'p dyn Fn() -> bool;
 
 impl Handle {
@@ -220,8 +219,8 @@ impl Handle {
 
     /// Writes bytes within one page, if the file's length is at least `within`. If `within` is
     /// `None`, the bytes begin at the file's end or before it, and may make the file longer; in
-    /// this case the caller must hold `extension`. If another process has just truncated the file
-    /// so that it ends before the bytes, there would be a gap. Then returns [`Written::PastEnd`].
+    /// this case the caller must hold `extension`. Returns [`Written::PastEnd`] if the bytes would
+    /// leave a gap, because another process has just truncated the file.
     fn write_page(
         &self,
         piece: &[u8],
@@ -338,8 +337,9 @@ impl Handle {
 
     /// Creates a page in memory without reading it from the file: zeros, with `piece` copied in. If
     /// `within` is `None`, makes the file long enough to contain the piece. Returns `None` if the
-    /// caller has to look at the page again: another thread has the page, the page has to be read
-    /// by now, room had to be made for the page's word, or another process has truncated the file.
+    /// caller has to look at the page again: another thread has the page, the page must be read
+    /// after all, room had to be made for the page's word, or another process has truncated the
+    /// file.
     fn make_page(
         &self,
         piece: &[u8],
@@ -358,12 +358,12 @@ impl Handle {
             return Ok(None);
         }
         let frame = file.wait_for_memory(grows, || file.manager.take_frame(group))?;
-        // This thread adds a page, so a thread that withdraws the permission waits for it. It
-        // doesn't wait for threads that only read a page, because those may be waiting for the
+        // This thread adds a page, so a thread that withdraws the permission waits for this thread.
+        // Threads that only read a page aren't waited for, because they may be waiting for the
         // device.
         let maker = permitted.map(|_| file.counted_maker());
-        // Acquire pairs with the Release in `take_over_cut`: if a truncation is counted by now,
-        // this thread also sees the length that was adopted then, or a later one.
+        // Acquire pairs with the Release in `take_over_cut`: if this thread finds a truncation
+        // counted, it also sees the length that was adopted at that truncation, or a later length.
         let cuts = file.cuts.load(Ordering::Acquire);
         // Declared before `loading`, so that `lone` is dropped after `loading`, when the load is
         // over.

@@ -114,17 +114,17 @@ impl Drop for CopyCharge<'_> {
     }
 }
 
-/// Exclusive access to a page, for changing its bytes. While this exists, no other thread writes to
-/// the page or pins it. The user changes a copy, because readers without a lock may be copying from
-/// the page itself. When this is dropped, even by a panic, all changes become visible in the page
-/// at once.
+/// Exclusive access to a page, for changing its bytes. While the guard exists, no other thread
+/// writes to the page or pins it. The user changes a copy, because readers without a lock may be
+/// copying from the page itself. When the guard is dropped, even by a panic, all changes become
+/// visible in the page at once.
 ///
 /// Until then, other threads that read the page get its old bytes, and threads that want to pin the
 /// page or write to it wait. The thread that holds the `PageMut` must neither pin the page nor
 /// write to it in another way: it would wait for itself, until the call fails with
 /// [`Error::PageBusy`].
 ///
-/// A guard that `page_mut_at` returns borrows its file or space. One that `page_mut_at_owned`
+/// A guard that `page_mut_at` returns borrows its file or space. A guard that `page_mut_at_owned`
 /// returns keeps its file or space open, and can be stored anywhere.
 ///
 /// ```

@@ -51,9 +51,9 @@ impl FileState {
     }
 
     /// Returns the buffers that pages are copied into before they are written. Returns `None` if
-    /// the device needs no copies, or if there is no memory for buffers. Then pages are written
-    /// directly from their frames. If the device rejects such a write, the pages become dirty
-    /// again.
+    /// the device needs no copies, or if there is no memory for buffers. In both cases pages are
+    /// written directly from their frames. If the device rejects such a write, the pages become
+    /// dirty again.
     pub(crate) fn copies(&self) -> Option<Arc<Copies>> {
         let device = self.device()?;
         if device.copies().is_none() && self.writer()?.needs_stable_bytes() {

@@ -32,7 +32,7 @@
 //! - B2. A full cycle looks at the word of every page, and so finds all dirty pages. Therefore it
 //!   writes the pages of every write that returned before the cycle began. If a caller of `sync`
 //!   finds a cycle under way, that cycle may already have passed the caller's pages. So the caller
-//!   waits for that cycle to end, and then for the next one, which serves all callers that wait.
+//!   waits for that cycle to end, and then for the next cycle, which serves all waiting callers.
 //! - B3. Write-back needs little memory. Only the page map records which pages have to be written;
 //!   a request takes a few hundred bytes, and there are few requests.
 //! - B4. A stage settles the pages between two places: the place where the last stage ended, and
@@ -148,7 +148,8 @@ impl FileState {
     /// Writes all dirty pages like [`write_out`](Self::write_out). First calls `notice`, which
     /// adopts the new length if another process has truncated the file. If the file is truncated
     /// once more after `notice` has ended and before the cycle begins, `write_out` writes nothing
-    /// (B6), not even what lies before the new end. Then this tries again, a few times.
+    /// (B6), not even the pages before the new end. In that case this function tries again, a few
+    /// times.
     pub(crate) fn write_out_despite_cuts(&self, notice: impl Fn(&Self)) -> Result<(), IoError> {
         let mut result = Ok(());
         for _ in 0..CUTS_MAX {
@@ -370,8 +371,8 @@ mod tests {
     }
 
     /// Regression: while a round of sweeps was under way, a range of the file couldn't be written.
-    /// The rest of the round succeeded, so the file counted as one that can be written. The failure
-    /// should have ended the round.
+    /// The rest of the round succeeded, so the file counted as healthy. Instead, the failure should
+    /// have ended the round.
     #[test]
     fn a_range_that_cannot_be_written_ends_the_round() {
         let disk = SimulatedDisk::default();

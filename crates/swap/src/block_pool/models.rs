@@ -1,5 +1,5 @@
-//! Two threads store and free bytes, with memory for one chunk. Neither reads the other's bytes,
-//! and all memory is given back.
+//! Two threads store and free bytes, with memory for one chunk. Neither thread reads the other's
+//! bytes, and all memory is given back.
 
 use super::purse::Purse;
 use super::*;

@@ -206,9 +206,9 @@ fn info(swap: &Swap) -> CompressedInfo {
     swap.areas()[0].compressed.clone().unwrap()
 }
 
-/// Regression: an error had to name an area. The name was looked up among the statistics of all
-/// areas, for which each chunk of each compressed area is locked: a million chunks in an area of
-/// 64 GiB.
+/// Regression: an error needed the name of an area, which was looked up in the statistics of all
+/// areas. To collect the statistics, a thread locks each chunk of each compressed area: a million
+/// chunks in an area of 64 GiB.
 #[test]
 fn the_name_of_an_area_is_found_without_the_lock_of_a_chunk() {
     let (swap, pages) = (compressed_swap(70_000), Holder::default());
@@ -299,8 +299,8 @@ impl Memory for Shrinking {
     }
 }
 
-/// An owner of pages. Each time that it holds a page for a thread that spills, it plays a second
-/// thread: one that lowers the budget, and wants pages to move.
+/// An owner of pages. Each time that it holds a page for a spilling thread, it acts as a second
+/// thread, which lowers the budget and wants pages to move.
 struct Beside<'a> {
     swap: &'a Swap,
     pages: &'a Holder,

@@ -44,8 +44,8 @@ impl Tree {
         self.link(&format!("dev/block/{major}:{minor}"), path);
     }
 
-    /// Adds a disk whose `queue/rotational` is 1, and its driver, to the directory that `above`
-    /// names.
+    /// Adds a disk whose `queue/rotational` is 1. If `driver` isn't empty, adds the driver to the
+    /// directory `above`.
     fn rotating(&self, path: &str, above: &str, driver: &str) {
         self.write(&format!("{path}/queue/rotational"), "1\n");
         if !driver.is_empty() {

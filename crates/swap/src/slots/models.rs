@@ -142,8 +142,9 @@ fn a_slot_freed_during_the_last_search_is_found_then_or_later() {
 }
 
 /// The free slot moves against the direction of the search. While the search looks at cluster 2,
-/// another thread frees a slot in cluster 1, which the search has passed, and then takes the one in
-/// cluster 2. A slot was free at every moment, so the search must be repeated ([`until_quiet`]).
+/// another thread frees a slot in cluster 1, which the search has passed, and then takes the free
+/// slot in cluster 2. A slot was free at every moment, so the search must be repeated
+/// ([`until_quiet`]).
 #[test]
 fn a_slot_that_is_freed_behind_the_search_is_found() {
     sync::model(|| {
@@ -162,9 +163,9 @@ fn a_slot_that_is_freed_behind_the_search_is_found() {
     });
 }
 
-/// A cluster with a free slot goes from the list of partly used clusters to that of empty ones. The
-/// last search must find the cluster on one of them, even if the thread that moves it has it
-/// locked, and hasn't incremented `changes` yet ([`Effort::Last`]).
+/// A cluster with a free slot moves from the list of partly used clusters to the list of empty
+/// ones. The last search ([`Effort::Last`]) must find the cluster on one of these lists, even if
+/// the moving thread still has the cluster locked, and hasn't incremented `changes` yet.
 #[test]
 fn a_cluster_that_moves_to_another_list_is_found() {
     sync::model(|| {
@@ -211,7 +212,7 @@ fn threads_of_one_cpu_share_its_hand() {
     });
 }
 
-/// A page comes back and is evicted again while another thread examines the slot for readahead.
+/// A page is swapped in and evicted again while another thread examines the slot for readahead.
 #[test]
 fn a_slot_seen_swapped_has_its_note() {
     sync::model(|| {

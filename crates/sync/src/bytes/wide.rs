@@ -5,8 +5,8 @@ use core::arch::x86_64::__m128i;
 
 use crate::prefetch::LINE;
 
-/// From this length on, the C library's copy is faster than this module's loop of moves, because
-/// the library is tuned to the CPU (measured on Zen 5; `bench peers hit`).
+/// For copies of at least this length, the C library is faster than this module's loop of moves,
+/// because the library is tuned to the CPU (measured on Zen 5; `bench peers hit`).
 const LIBRARY_COPY_MIN: usize = 512;
 
 /// The same limit for stores. It is lower, because the loop for stores has no wide moves.

@@ -200,8 +200,8 @@ mod tests {
         spawn("behind a gate", move || drop(gate.lock().unwrap_or_else(PoisonError::into_inner))).unwrap()
     }
 
-    /// Regression: a forked child dropped an inherited handle, and this detached one of the child's
-    /// own threads. The C library reuses the stacks of the parent's threads, and a thread's id is
+    /// Regression: when a forked child dropped an inherited handle, one of the child's own threads
+    /// was detached. The C library reuses the stacks of the parent's threads, and a thread's id is
     /// the address of its stack. Here the child's threads use up all these stacks.
     #[test]
     fn a_child_can_drop_and_join_inherited_handles_beside_its_own_threads() {

@@ -40,8 +40,8 @@ impl Call {
     }
 }
 
-/// The schedule and the counters. `calls` and `fired` are `Relaxed`: the threads that read them
-/// have waited for the calls.
+/// The schedule and the counters. `calls` and `fired` are accessed `Relaxed`: a thread that reads
+/// them has waited for the calls to return.
 #[derive(Default)]
 pub(crate) struct Faults {
     plan: Mutex<Plan>,

@@ -17,8 +17,8 @@ struct Attempt {
 /// Returns the file's length, or fails.
 type FileLen<'a> = dyn Fn() -> Result<u64, IoError> + 'a;
 
-/// Returns the request for the inner backend. Returns `None` if attempts that were made to fail
-/// have completed the request, so that nothing is left for the inner backend.
+/// Returns the request for the inner backend. Returns `None` if the request has completed already,
+/// because its attempts failed on purpose. Then nothing is left for the inner backend.
 pub(super) fn prepare(faults: &Arc<Faults>, mut request: Request, len: &FileLen<'_>) -> Option<Request> {
     loop {
         let direction = request.direction();

@@ -11,8 +11,8 @@ pub enum Fault {
     Interrupted,
     /// With `EAGAIN`.
     Again,
-    /// A read or write moves at most this many bytes. Reads and writes that move no more than this
-    /// many bytes, and other calls, are unaffected.
+    /// A read or write moves at most this many bytes. Other calls are unaffected, and so are reads
+    /// and writes that wouldn't move more bytes anyway.
     Short(usize),
     /// A read or write moves at most this many bytes, and the backend's next call of the same kind
     /// fails with this error number.
@@ -73,7 +73,7 @@ pub enum Schedule {
     },
 }
 
-/// The number of consecutive interruptions that stands for any number of them.
+/// The number of consecutive interruptions in a lasting schedule.
 const INTERRUPTIONS: u64 = 100;
 
 impl Schedule {

@@ -70,7 +70,7 @@ struct Durable {
 }
 
 impl File {
-    /// Creates a file of `len` bytes that existed already (`named`) or is new.
+    /// Creates a file of `len` bytes. `named` tells whether its name is durable.
     pub(crate) fn new(inode: u64, contents: Contents, len: u64, named: bool, space: &Arc<Mutex<Space>>) -> Self {
         let state = State {
             durable: Durable { len, filled: len, pages: HashMap::new() },
@@ -239,7 +239,8 @@ impl File {
         }
     }
 
-    /// Takes space for the page. Returns false if there is none and the page has no space yet.
+    /// Takes space for the page, unless the page has space already. Returns false if no space is
+    /// left.
     fn take_room(&self, state: &mut State, page: u64) -> bool {
         let there = page * (PAGE as u64) < state.durable.filled.min(state.low) || state.taken.contains(&page);
         if !there {
@@ -320,7 +321,7 @@ fn cut_page(page: u64, mut bytes: Page, len: u64) -> Page {
 
 /// Randomly sets each sector of the page to its contents in one of `versions`, or leaves it
 /// unchanged. In half of the calls, on average, the choice is made for each sector independently.
-/// In the others, one choice applies to all sectors.
+/// In the other half, one choice applies to all sectors.
 fn mix_sectors(page: &mut Page, versions: &[Box<Page>], random: &mut Random) {
     let torn = random.one_in(2);
     let mut choose = || random.below(versions.len() as u64 + 1) as usize;

@@ -9,8 +9,8 @@
 //! disk ([`SimulatedDisk::power_cut`]). The disk can be full, and its writeback can fail.
 //!
 //! On a simulated many-core machine (`--cfg pagefold_manycore`), a thread that reads or writes also
-//! waits in virtual time, for as long as the transfer takes on that machine's own disk. The disk of
-//! this module has a separate clock, which advances as usual.
+//! waits in virtual time, until the transfer is complete on that machine's own disk. The clock of
+//! this module's disk is separate, and advances as usual.
 
 pub(crate) mod virtual_clock;
 
@@ -111,7 +111,7 @@ impl SimulatedDisk {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Creates a file with these bytes. If another file had the name, openings of that file stay
+    /// Creates a file with these bytes. If another file had the name, handles of that file stay
     /// valid.
     pub fn add_bytes(&self, path: impl Into<PathBuf>, bytes: impl Into<Vec<u8>>) {
         let bytes = bytes.into();
@@ -156,8 +156,8 @@ impl SimulatedDisk {
     /// Limits the total space for new pages, in all files together, to `bytes`. A page of 4 KiB is
     /// new if it wasn't part of its file when the file was added to the disk, or if it has been
     /// truncated away since. If no space is left for a new page, writing that page fails with
-    /// `ENOSPC`. If a write covers several pages, the pages ahead of the failing one are still
-    /// written. Truncating a file or raising the limit makes room.
+    /// `ENOSPC`. If a write covers several pages, the pages before the failing page are still
+    /// written. Truncating a file frees space, and raising the limit adds space.
     pub fn set_capacity(&self, bytes: u64) {
         self.shared.files.lock().set_capacity(bytes / 4096);
     }
@@ -200,8 +200,8 @@ impl SimulatedDisk {
     }
 
     /// Makes the disk answer a submitted request only when a thread [helps](BackingFile::help) or
-    /// calls [`answer_next`](Self::answer_next), so that a test decides when requests are answered.
-    /// By default, a thread of the disk answers them.
+    /// calls [`answer_next`](Self::answer_next). So a test decides when requests are answered. By
+    /// default, a thread of the disk answers them.
     pub fn answer_by_hand(&self) {
         self.shared.queue.by_hand();
     }

@@ -141,8 +141,8 @@ fn live_and_die(seed: u64) -> Option<Vec<u8>> {
     if model.lens.len() == 1 {
         assert!(found == model.synced, "seed {seed}: synced bytes lost");
     }
-    // Bytes past the end must be zeros when the file is extended. The contents after the cut, which
-    // are synced now, must survive another cut.
+    // Bytes past the end must be zeros when the file is extended. The file's contents after the
+    // first cut are then synced, so they must survive a second cut.
     file.set_len(found.len() as u64 + 5000).unwrap();
     assert!(read_all(&*file)[found.len()..].iter().all(|&byte| byte == 0), "seed {seed}: old bytes past the end");
     file.set_len(found.len() as u64).unwrap();
@@ -248,8 +248,8 @@ fn a_full_disk_takes_what_fits_and_room_heals_it() {
     let words = version(1, 5);
     assert_eq!(new.write(0, &[SharedBytes::new(&words)], 5 * PAGE), Ok(4 * PAGE));
     assert_eq!(write(&*new, 4, 1, PAGE).err(), Some(IoError::NO_SPACE));
-    // Bytes that already have space on the disk can be overwritten. This holds for bytes that the
-    // file was created with, and for those that were written.
+    // Bytes that already have space on the disk can be overwritten: both the bytes with which a
+    // file was created, and bytes that were written later.
     write(&*new, 0, 2, 4 * PAGE).unwrap();
     write(&*given, 0, 3, 3 * PAGE).unwrap();
     assert_eq!(write(&*given, 3, 3, 1).err(), Some(IoError::NO_SPACE));

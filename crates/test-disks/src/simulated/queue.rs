@@ -1,8 +1,8 @@
 //! The queue of requests that were submitted to the simulated disk and haven't completed.
 //!
-//! A request is answered by the thread that takes it from the queue. This is a thread that helps,
-//! or the queue's own thread, which is started with the first request. Threads take the oldest
-//! request; after a call of `reorder`, they take a random one.
+//! A request is answered by the thread that takes it from the queue: either a thread that helps, or
+//! the queue's own thread, which is started with the first request. Threads take the oldest request
+//! or, after a call of `reorder`, a random one.
 //!
 //! - D1. `over` is incremented under the lock, after a request has completed. A helper reads
 //!   `over`, calls `done()`, and then sleeps only if `over` is unchanged. So the helper doesn't
@@ -96,7 +96,7 @@ impl<F: DiskFile> SimulatedQueue<F> {
 
     /// Answers requests until `done()` returns true, until the requests of `queue` have completed,
     /// until no requests are left, or until the time limit of `how` has passed. With `waits_only`,
-    /// waits for other threads to answer them instead.
+    /// answers none, and waits for other threads to answer them.
     pub(crate) fn help(&self, queue: &Queue, how: Helping, done: &dyn Fn() -> bool) {
         let time = how.at_most.map(|most| (most, Instant::now()));
         loop {

@@ -9,10 +9,10 @@
 //! lane 1  |-- latency --|              |== transfer ==|-- latency --| …
 //! ```
 //!
-//! So a queue depth of 1 is the disk with one synchronous caller, and a depth of 32 is the disk
-//! with 32 of these callers. This is an approximation, because the real number of callers has no
-//! effect. Its advantage is that the time depends only on the requests and their order, not on how
-//! the machine schedules threads.
+//! So a queue depth of 1 simulates a disk with one synchronous caller, and a depth of 32 simulates
+//! a disk with 32 synchronous callers. This is an approximation, because the real number of callers
+//! has no effect. Its advantage is that the time depends only on the requests and their order, not
+//! on how the machine schedules threads.
 
 /// How fast a simulated disk is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct Timing {
     pub bytes_per_second: u64,
     /// The number of requests that the disk works on at once; 0 counts as 1.
     pub queue_depth: u32,
-    /// The time that a sync takes after everything before it has ended. The disk does nothing else
+    /// The time that a sync takes once all earlier requests have ended. The disk does nothing else
     /// meanwhile.
     pub sync_ns: u64,
 }

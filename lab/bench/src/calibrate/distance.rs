@@ -117,9 +117,9 @@ pub(crate) struct Placement {
 }
 
 impl Placement {
-    /// With `wanted`, only runs count in which the transfer of a line takes `wanted` ns, to within
-    /// a tenth. Without it, runs are preferred in which it takes about as long as now. Waiting and
-    /// repeating may take up to `patience` in total.
+    /// With `wanted`, a run counts only if the transfer of a line takes `wanted` ns, to within a
+    /// tenth. Without it, every run counts, but runs are preferred in which a transfer takes about
+    /// as long as it does now. Waiting and repeating may take up to `patience` in total.
     pub(crate) fn new(distance: Distance, wanted: Option<f64>, patience: Duration) -> Result<Self> {
         let (is_strict, wanted) = match wanted {
             Some(wanted) => (true, wanted),
@@ -134,9 +134,10 @@ impl Placement {
         &self.distance
     }
 
-    /// Measures the distance, makes a run, and measures the distance again. If one of the two
-    /// distances isn't as wanted, repeats this. Returns the run's result, and both distances. After
-    /// `patience` has passed, the result may be that of a run that doesn't [count](Self::counts).
+    /// Measures the distance, makes a run, and measures the distance again. Repeats all of this if
+    /// one of the two distances isn't the wanted one. Returns the run's result, and both distances.
+    /// After `patience` has passed, the result may be that of a run that doesn't
+    /// [count](Self::counts).
     pub(crate) fn keep<R>(&self, mut run: impl FnMut() -> Result<R>) -> Result<(R, [f64; 2])> {
         loop {
             let start = Instant::now();

@@ -58,9 +58,9 @@ pub(crate) fn moved(bench: &mut Bench) -> Result<()> {
 /// assumed to be equal.
 ///
 /// In the time of one transfer, the line changes hands once, and the two CPUs make `takes / ns`
-/// additions. The holder makes them without waiting, in `alone` each. But the last one only has to
-/// begin before the line leaves, so half an addition is subtracted: `hold = (takes / ns - 0.5) *
-/// alone / takes`.
+/// additions. The holder makes them without waiting, and each takes `alone`. But the last addition
+/// only has to begin before the line leaves, so half an addition is subtracted:
+/// `hold = (takes / ns - 0.5) * alone / takes`.
 fn overlap(bench: &mut Bench, takes: f64, together: Vec<f64>) -> Result<()> {
     let costs = bench.costs()?;
     let alone = costs.rmw + costs.line_hit;

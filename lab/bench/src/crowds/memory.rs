@@ -42,8 +42,8 @@ fn resident() -> Result<i64> {
 }
 
 /// The maximum number of CPUs that use every object. There is a maximum because each of them takes
-/// seconds. It must not be too small: some effects appear only on the first CPUs, such as readahead
-/// for files whose pages were evicted, and must be over before the last of these CPUs.
+/// seconds. But some effects appear only on the first CPUs, such as readahead for files whose pages
+/// were evicted. So the maximum must be so large that these effects are over before its last CPUs.
 const USERS_MAX: usize = 64;
 
 /// Sees what each step takes.

@@ -138,9 +138,9 @@ impl Report {
     }
 }
 
-/// Returns the bytes that the budget doesn't count, over all steps. If a step counts more bytes
-/// than become resident, this doesn't compensate for another step that counts too few. An exception
-/// are the counters on each CPU: they are counted in one step, and become resident in a later one.
+/// Returns the bytes that the budget doesn't count, over all steps. A step that counts more bytes
+/// than become resident doesn't compensate for a step that counts too few. The counters on each CPU
+/// are an exception, because they are counted in one step and become resident in a later one.
 fn uncounted(shares: &[Share]) -> i64 {
     shares.iter().map(Share::uncounted).sum()
 }

@@ -2,8 +2,8 @@
 //! an access execute?
 //!
 //! On x86-64, taking a lock needs an atomic read-modify-write, so an access without any takes no
-//! lock. They are counted rather than estimated: each subject runs in a process of its own, which
-//! the kernel stops at every instruction.
+//! lock. The instructions are counted rather than estimated: each subject runs in a process of its
+//! own, which the kernel stops at every instruction.
 
 use std::env;
 use std::path::{Path, PathBuf};

@@ -96,8 +96,8 @@ impl OomWatch {
     }
 
     /// Checks the group once. Returns false if this was the last check. If processes have waited in
-    /// vain, allows the kernel to kill: each waiting process continues if there is memory for it by
-    /// now, and is killed otherwise.
+    /// vain, allows the kernel to kill. Each waiting process then continues if there is memory for
+    /// it by now, and is killed otherwise.
     fn look(&mut self) -> bool {
         let control = self.group.join(OOM_CONTROL);
         let Ok(state) = fs::read_to_string(&control) else { return false }; // Version 2, or the group is gone.

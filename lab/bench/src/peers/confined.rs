@@ -85,8 +85,8 @@ impl Confinement {
         }
     }
 
-    /// Runs `command` with `args`, and with `own`, the experiment's own arguments, in a process of
-    /// its own, confined if possible. Returns what the process measured, and the maximum memory
+    /// Runs `command` in a process of its own, confined if possible. Its arguments are `args` and,
+    /// for the experiment alone, `own`. Returns what the process measured, and the maximum memory
     /// that was in use, if that is known.
     pub(crate) fn run<T: DeserializeOwned>(
         &self,

@@ -29,9 +29,8 @@ pub(crate) struct Workload {
     pub(crate) sequences: Vec<Vec<u32>>,
 }
 
-/// One sequence of `len` accesses for each of `threads` threads. For another number of threads, the
-/// sequences are others, so that a workload doesn't begin with the pages that the previous one read
-/// last.
+/// One sequence of `len` accesses for each of `threads` threads. Each number of threads has other
+/// sequences, so that a workload doesn't begin with the pages that the previous workload read last.
 pub(crate) fn sequences(popularity: &Popularity, threads: usize, len: usize) -> Vec<Vec<u32>> {
     (0..threads).map(|thread| popularity.accesses(len, (1_000 * threads + thread) as u64)).collect()
 }

@@ -55,8 +55,7 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
 /// A place in a file: a line and a column in it, both from 1.
 pub(super) type Position = (usize, usize);
 
-/// For each position, how often the code from there to the next position ran; `None` where there is
-/// no code.
+/// How often the code from each position to the next one ran; `None` where there is no code.
 type Counts = BTreeMap<Position, Option<u64>>;
 
 /// How often code ran: by program, and by file.
@@ -85,8 +84,8 @@ impl Coverage {
         self.0.iter().filter_map(move |files| files.get(file))
     }
 
-    /// Adds what `llvm-cov export --format=text` prints of a program: JSON, with the segments of
-    /// each file as arrays of line, column, count, whether it has one, and more.
+    /// Adds what `llvm-cov export --format=text` prints for a program. This is JSON. Each segment
+    /// of a file is an array of line, column, count, whether there is a count, and more.
     fn add(&mut self, text: &[u8]) -> Result<(), String> {
         let (mut files, root) = (HashMap::new(), root());
         let json: Value = serde_json::from_slice(text).map_err(|error| format!("what llvm-cov exports: {error}"))?;
@@ -186,8 +185,8 @@ fn build() -> Result<Vec<Program>, String> {
     Ok(String::from_utf8_lossy(&messages).lines().filter_map(Program::parse).collect())
 }
 
-/// Runs the tests of a lane's programs. Then stores, for each program, which of its code ran, in
-/// its own tests or in those of another program that started it.
+/// Runs the tests of a lane's programs. Then stores, for each program, which of its code ran: in
+/// its own tests, or when the tests of another program started it.
 fn count(counted: &Counted, programs: &[Program], place: &Path) -> Result<(), String> {
     let text = |error: io::Error| error.to_string();
     let of_lane = || programs.iter().filter(|program| program.lane() == counted.lane);

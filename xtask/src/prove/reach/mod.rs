@@ -8,11 +8,11 @@
 //! // Transition: page word, vacant → loading.
 //! // Sometimes: a reader finds the page gone.
 //! ```
-//! A mark stands before a statement that runs if, and only if, the event happens. Seven lanes run,
-//! as in the project's checks, but with few seeds, and compiled with counters (`-C
-//! instrument-coverage`). A place that only the lane `tests` reaches may have no more than one unit
-//! test, so these places are counted by themselves. A place that no lane reaches has to be in
-//! `xtask/unreached.txt`, with a reason. A place that is in this file must be unreached.
+//! A mark stands before a statement that runs if, and only if, the event happens. Seven lanes run
+//! as in the project's checks, but with few seeds, and compiled with counters
+//! (`-C instrument-coverage`). A place that only the lane `tests` reaches may be covered by a
+//! single unit test, so such places are counted separately. A place that no lane reaches has to be
+//! listed in `xtask/unreached.txt`, with a reason. A listed place must be unreached.
 
 mod coverage;
 mod exceptions;

@@ -55,8 +55,8 @@ pub(super) struct Place {
     /// From the root of the workspace.
     pub(super) file: PathBuf,
     pub(super) at: Position,
-    /// The end of a function's body. The code that runs first in a function needn't be at its
-    /// beginning.
+    /// For a function, the end of its body. Any code in the body counts, because the code that runs
+    /// first needn't be at its beginning.
     pub(super) end: Option<Position>,
 }
 
@@ -114,8 +114,9 @@ fn collect(folder: &Path, into: &mut Vec<PathBuf>) -> Result<(), String> {
     Ok(())
 }
 
-/// What follows marks: the next line that isn't a comment, or what an arm of a `match` there does.
-/// A mark without a name is an error, and so is a name that two marks have.
+/// Finds the code that follows marks: the next line that isn't a comment or, if this line is an arm
+/// of a `match`, what the arm does. It is an error if a mark has no name, or the name of another
+/// mark.
 fn marks(path: &Path, text: &str, into: &mut Vec<Place>) -> Result<(), String> {
     let lines: Vec<&str> = text.lines().collect();
     let is_code = |(_, line): &(usize, &&str)| !line.trim().is_empty() && !line.trim_start().starts_with("//");

@@ -1,4 +1,4 @@
-//! Whose progress starts the time of a wait again, and for whom a wait is one for the device.
+//! Tests whose progress restarts a wait's timeout, and which waits count as waits for the device.
 
 mod answers;
 mod silence;
@@ -44,7 +44,7 @@ fn state_of(file: &File) -> (Arc<FileState>, &Watch<FileState>) {
     (Arc::clone(state), state.watch().unwrap())
 }
 
-/// Returns whether the thread that `pace` names has made progress since it was forgotten.
+/// Returns whether the thread that `pace` names has made progress since `forget` was called.
 fn progressed(watch: &Watch<FileState>, pace: Pace) -> bool {
     watch.last_ms(pace, 1) > 0
 }
@@ -93,8 +93,8 @@ fn a_wait_for_memory_with_extension_is_no_wait_for_the_device() {
     drop(pins);
 }
 
-/// While the holder of `extension` waits for memory, the time of a thread that waits for
-/// `extension` doesn't count. Afterwards, it counts from the end of that wait.
+/// While the holder of `extension` waits for memory, the timeout of a thread that waits for
+/// `extension` doesn't run. It starts again when the wait for memory ends.
 #[test]
 fn a_holder_of_extension_that_waits_for_memory_is_noticed() {
     const LATER: u64 = 1 << 40;
@@ -110,7 +110,7 @@ fn a_holder_of_extension_that_waits_for_memory_is_noticed() {
 }
 
 /// While the holder of `extension` waits for write-back's `turn`, or has it, the progress of the
-/// holder of `turn` starts the time of threads that wait for `extension` again. Otherwise it
+/// holder of `turn` restarts the timeouts of threads that wait for `extension`. At other times it
 /// doesn't.
 #[test]
 fn a_holder_of_extension_that_waits_for_a_cycle_is_noticed() {
@@ -130,8 +130,8 @@ fn a_holder_of_extension_that_waits_for_a_cycle_is_noticed() {
 }
 
 /// Regression: a write past the end, with a gap or without one, restarted the timeout of all
-/// errands of the file. So a sync that hung never timed out beside a thread that wrote there all
-/// the time.
+/// errands of the file. So a sync that hung never timed out while another thread kept writing
+/// there.
 #[test]
 fn a_write_past_the_end_excuses_no_sync() {
     let (_disk, _mm, group) = world();
@@ -211,8 +211,8 @@ fn a_wait_for_extension_fails_only_for_a_device_that_is_still_silent() {
     assert!(matches!(state.lock_extension_soon(watch, Duration::ZERO), Ok(Some(_))));
 }
 
-/// A holder of `extension` that needs no device releases it soon, so a thread that needs it waits
-/// for a moment, even if the device is silent.
+/// A holder of `extension` that needs no device releases the lock soon. So a thread that needs the
+/// lock waits for a moment, even if the device is silent.
 #[test]
 fn a_holder_that_releases_extension_soon_is_waited_for_beside_a_silent_device() {
     let (_disk, _mm, group) = world();
@@ -228,8 +228,9 @@ fn a_holder_that_releases_extension_soon_is_waited_for_beside_a_silent_device() 
 }
 
 /// Regression: several errands waited for `extension`, one after another, and each was answered by
-/// the device in time. But the time that an errand had waited for the lock counted against its own
-/// request. If the device is silent, the lock's last holder may have released it without an answer.
+/// the device in time. But the time for which an errand had waited for the lock counted towards the
+/// timeout of its own request. If the device is silent, the lock's last holder may have released
+/// the lock without an answer.
 #[test]
 fn an_errand_that_gets_extension_has_its_full_time_unless_the_device_is_silent() {
     let (_disk, _mm, group) = world();
@@ -327,7 +328,7 @@ fn each_page_that_is_dropped_or_settled_is_progress() {
 }
 
 /// The file may be open again while a closing waits for the device. Then the progress of an append
-/// must not start the closing's time again, unless the closing needs `extension`.
+/// must not restart the closing's timeout, unless the closing needs `extension`.
 #[test]
 fn an_append_excuses_no_closing_that_needs_no_length() {
     let (_disk, _mm, group) = world();
@@ -358,8 +359,8 @@ fn a_closing_in_line_makes_no_device_silent() {
     assert!(watch.is_silent());
 }
 
-/// Regression: an errand that had waited in line for almost its whole time had only the rest for
-/// its request. Then the device was taken for silent.
+/// Regression: an errand waited in line for almost its whole timeout, and had only the rest of it
+/// for its request. Then the device was taken for silent.
 #[test]
 fn an_errand_that_is_begun_has_its_full_time() {
     let (_disk, _mm, group) = world();
@@ -376,7 +377,8 @@ fn an_errand_that_is_begun_has_its_full_time() {
 
 /// Regression: an errand waited in line while all workers of its device were busy, and the device
 /// answered each of them in time. But their progress didn't count for the errand, so it failed.
-/// Only the progress of workers counts: if all of them hang, other threads may still be answered.
+/// Only the progress of workers counts: if all workers hang, the device may still answer other
+/// threads.
 #[test]
 fn the_progress_of_workers_counts_for_an_errand_in_line() {
     let (_disk, _mm, group) = world();

@@ -1,9 +1,9 @@
 //! Drains extents. An extent (a large block of frames) is given back to the system only as a whole.
-//! So an extent with a page that can't leave memory isn't drained: that would evict all its other
-//! pages and gain nothing.
+//! So an extent with a page that can't leave memory isn't drained: draining it would evict all its
+//! other pages and gain nothing.
 //!
-//! While the budget is being lowered, all extents that have to go are drained together, because one
-//! scan of all free frames finds the free frames in each of them.
+//! While the budget is being lowered, all extents that have to be given back are drained together.
+//! So one scan of all free frames finds the free frames in each of these extents.
 
 use std::time::Duration;
 
@@ -46,14 +46,15 @@ pub(super) struct Drained {
 }
 
 impl Manager {
-    /// Gives back enough extents to free `bytes`, at least one, as far as extents can be drained.
+    /// Gives back enough extents to free `bytes` bytes, but at least one extent, as far as extents
+    /// can be drained.
     pub(super) fn drain_for_good(&self, bytes: u64) -> Drained {
         let wanted = bytes.div_ceil(self.memory.frames.extent_bytes()).max(1) as usize;
         self.memory.lowering.drains.store(true, Ordering::Relaxed);
         let (mut drained, mut candidates) = (Drained::default(), wanted);
         // An extent can't be drained while one of its pages is being loaded, and the candidates are
-        // chosen without a check for such pages. So if no candidate can be drained, twice as many
-        // candidates are tried, and so on until one of them is an extent without such a page.
+        // chosen without a check for such pages. So if no candidate can be drained, the number of
+        // candidates is doubled, and so on until one of them is an extent without such a page.
         while drained.given == 0 && candidates < 2 * self.memory.frames.extents() {
             drained = self.drain(wanted, candidates, usize::MAX, Cost::Any);
             candidates *= 2;
@@ -79,8 +80,8 @@ impl Manager {
     ///
     /// While another thread holds a frame of an extent, no page of this extent is evicted. The
     /// reason: if the thread keeps the frame, the extent can't be given back, and the evictions
-    /// gain nothing. If they moved pages to an area of compressed pages, they would even use up the
-    /// stock of memory that later drains need.
+    /// gain nothing. Evictions to an area of compressed pages would even use up the stock of memory
+    /// that later drains need.
     ///
     /// The same applies while a thread changes a page of an extent, or keeps a guard for changing
     /// it. But a user may keep such a guard for ever, so the drain doesn't wait long: for at most
@@ -173,8 +174,8 @@ impl Manager {
         self.memory.evict_of_files(of_files);
     }
 
-    /// Swaps out pages from memory that is to be given back, whether or not reclaim would choose
-    /// these pages.
+    /// Swaps out pages because the memory that they are in is to be given back, whether or not
+    /// reclaim would choose these pages.
     pub(crate) fn evict_anonymous(&self, pages: Batch<BATCH_MAX>) {
         let kind_of = |frame: &IsolatedFrame| {
             (self.memory.frames.group(frame.id()), Rank::of(&self.memory.frames, frame.id()).is_unlisted())
@@ -259,7 +260,7 @@ pub(super) mod tests {
     }
 
     /// Drains an extent. Calls `pause` in place of each pause, with the number of the pause,
-    /// counted from 1. Returns the number of extents given back, and that of pages evicted.
+    /// counted from 1. Returns the numbers of extents given back and of pages evicted.
     fn drain_with(group: &Group, mut pause: impl FnMut(u32)) -> (usize, u64) {
         let before = group.stats().evictions;
         let mut pauses = 0;
@@ -299,8 +300,8 @@ pub(super) mod tests {
         assert_eq!(drained, (1, PAGES), "another thread puts it back");
     }
 
-    /// The same, if another thread isolates a page after the drain has begun to evict: the drain
-    /// then waits longer.
+    /// Here another thread isolates a page after the drain has begun to evict. The drain then waits
+    /// longer.
     #[test]
     fn a_drain_that_has_begun_waits_for_a_page_that_another_thread_isolates() {
         let (group, file) = group_with_pages();
@@ -324,8 +325,8 @@ pub(super) mod tests {
         assert_eq!((drained, last), ((1, PAGES - 1), 20));
     }
 
-    /// A regression: an extent with a guard for changing a page looked emptier than the others. So
-    /// it was drained before them, in vain.
+    /// A regression: an extent with a guard for changing a page looked emptier than the other
+    /// extents. So it was drained first, in vain.
     #[test]
     fn an_extent_with_a_page_that_is_being_changed_is_drained_last() {
         let tenant = group(builder());

@@ -2,26 +2,26 @@
 //! group. If the whole budget is short, reclaim evicts pages of the groups that `ranking` chooses.
 //!
 //! A *pass* removes a batch of pages from the lists of one stripe of a group, and looks at each
-//! page. (A group's lists are split into stripes so that CPUs don't contend.) The pass evicts the
-//! pages that have to go and puts the others back where `lru` decides. Each of these pages is
-//! *isolated* meanwhile: only the thread that has isolated a page looks at it. So passes of several
+//! page. (A group's lists are split into stripes so that CPUs don't contend.) The pass evicts some
+//! of the pages, and puts the others back on lists, as `lru` decides. During the pass these pages
+//! are *isolated*: only the thread that has isolated a page looks at it. So passes of several
 //! threads over one group, or one stripe, run in parallel.
 //!
 //! A dirty page of a file can't be evicted before it is written back. The pass puts it back into
 //! the *window*, whose pages are evicted first, and evicts a page of *main* instead (see `lru`). So
-//! while write-back takes its time, the window grows and main shrinks. If main kept all of its
+//! while pages wait for write-back, the window grows and main shrinks. If main kept all of its
 //! pages, the window could be full of dirty pages, and no thread would get a frame before these
-//! were written.
+//! pages were written.
 //!
 //! An anonymous page goes to swap (`swap_out`), together with all other anonymous pages of its
 //! pass. A page that can't be swapped out is put back in the same way as a dirty page.
 //!
 //! A page that was read ahead and not used yet is spared for some time (`Stripe::waiting`).
 //!
-//! Every loop is bounded. A call looks at each page little more than twice, and then returns the
-//! number of pages that it freed, even if that is 0. If all pages of a group were looked at and
-//! none could be freed, `walk` remembers this. Further calls for the group then return at once,
-//! until something has changed or a pause has passed.
+//! Every loop is bounded. A call looks at each page at most a little more than twice. It then
+//! returns the number of pages that it freed, even if this number is 0. If all pages of a group
+//! were looked at and none could be freed, `walk` remembers this. Further calls for the group then
+//! return at once, until something has changed or a pause has passed.
 //!
 //! Before a user's call fails because it gets no page, reclaim ignores what `walk` remembers, and
 //! looks once more at all pages that may be evicted for the call.
@@ -50,7 +50,8 @@ use crate::swapping::swap_out::SwappedOut;
 const STAY_MAX: usize = 4 * BATCH_MAX;
 
 /// The most frames that a pass can evict at a time. It cuts at most `BATCH_MAX` pages off the
-/// window and as many off main. Each challenger adds at most one: the loser of its challenge.
+/// window and as many off main. Each challenger adds at most one frame: that of the challenge's
+/// loser.
 const VICTIMS_MAX: usize = 2 * BATCH_MAX;
 
 /// For each wanted page, this many pages of one group are looked at before the next group is asked.
@@ -67,11 +68,12 @@ pub(crate) struct Pass {
 
 /// For which group pages are freed.
 ///
-/// A group's youngest pages are evicted only for the group itself. Suppose that all its other pages
-/// are dirty and can't be written. Then the group can still load pages, because it evicts its own
-/// youngest pages, one after the other. If other groups took these pages, the group could load no
-/// page at all: it may not take pages of groups with smaller shares. Exception: a group that has
-/// next to nothing ([`For::First`]) gets the youngest pages of others, too, before its call fails.
+/// A group's youngest pages are evicted only for the group itself. Suppose that all other pages of
+/// the group are dirty and can't be written. Then the group can still load pages, because it evicts
+/// its own youngest pages, one after the other. If other groups took these pages, the group could
+/// load no page at all: it may not take pages of groups with smaller shares. Exception: a group
+/// that has next to nothing ([`For::First`]) gets the youngest pages of others, too, before its
+/// call fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Whose {
     Own,
@@ -92,7 +94,7 @@ struct Sorting {
     stay: ArrayVec<IsolatedFrame, STAY_MAX>,
     /// Pages that were spared because they were read ahead and not used yet.
     spared: usize,
-    /// New pages that leave the window unused, except those that were read ahead in vain: these
+    /// New pages that leave the window unused. Pages that were read ahead in vain don't count: they
     /// tell nothing of how long the window should be.
     unused: usize,
 }
@@ -108,8 +110,8 @@ impl Sorting {
 impl Manager {
     /// Frees about `wanted` pages of a group that needs them itself. Returns the number of pages
     /// freed. Returns 0 if none of the group's pages can be evicted now, or if all of them were
-    /// looked at moments ago and none could. Parts of page maps that the group doesn't need any
-    /// more go first, and count as the pages that are charged for them.
+    /// looked at moments ago and none could be evicted. First gives back parts of page maps that
+    /// the group doesn't need any more; they count as the pages that are charged for them.
     pub(crate) fn reclaim_group(&self, group: &GroupState, wanted: usize) -> usize {
         let of_parts = self.reclaim_idle_parts(group, wanted as u64) as usize;
         of_parts + self.reclaim_from(group, wanted.saturating_sub(of_parts), Whose::Own)
@@ -144,8 +146,8 @@ impl Manager {
     /// Frees about `wanted` pages for a group. Called before a user's call would fail because it
     /// gets no page. Frees pages of the group itself if `of_its_own` is set, otherwise of any group
     /// that may have to give pages to it. Looks at all of these pages, even if earlier looks freed
-    /// none. First gives up what is charged to the group, but no page uses: idle parts of page
-    /// maps, and stocks of charges. Returns the number of pages freed.
+    /// none. First gives up charges that no page of the group uses: those of idle parts of page
+    /// maps, and those in stock. Returns the number of pages freed.
     pub(crate) fn reclaim_in_earnest(&self, group: &GroupState, of_its_own: bool, wanted: usize) -> usize {
         let look_through = |group: &GroupState, wanted: usize, need: Whose| {
             group.walk.wake(group.lists.len());
@@ -170,8 +172,8 @@ impl Manager {
 
     /// Frees up to about `wanted` pages of the first candidate group that can give any. Looks at a
     /// bounded number of pages of one candidate after the other, until a candidate gives a page or
-    /// all of them rest (`Memory::rests`). If no other group with as large a share gave anything,
-    /// the group that needs the pages gives one page itself (R6).
+    /// all candidates rest (`Memory::rests`). If no other group with as large a share gave
+    /// anything, the group that needs the pages gives one page itself (R6).
     fn reclaim_batch(&self, need: For<'_>, wanted: usize) -> Pass {
         let mut result = Pass::default();
         let mut candidates = self.memory.ranking.candidates(&self.memory.groups, need, self.memory.budget_pages());
@@ -215,8 +217,8 @@ impl Manager {
         result
     }
 
-    /// Runs one pass over one stripe of the first group that `ranking` names for `need` and that
-    /// doesn't rest.
+    /// Takes the first group that `ranking` names for `need` and that doesn't rest. Runs one pass
+    /// over a stripe of this group.
     pub(crate) fn pass_for(&self, need: For<'_>, wanted: usize) -> Pass {
         let candidates = self.memory.ranking.candidates(&self.memory.groups, need, self.memory.budget_pages());
         let mut groups = candidates.iter().filter_map(|it| self.memory.groups.get(it.group));
@@ -228,8 +230,8 @@ impl Manager {
         self.pass_from(group, &mut start(group), wanted, Whose::Others)
     }
 
-    /// Runs one pass over stripe `at`, or over the next stripe that isn't empty. If that frees no
-    /// page, `at` becomes the stripe at which to go on.
+    /// Runs one pass over stripe `at`, or over the next stripe that isn't empty. If the pass frees
+    /// no page, `at` becomes the stripe at which to go on.
     fn pass_from(&self, group: &GroupState, at: &mut usize, wanted: usize, need: Whose) -> Pass {
         // Tries the stripe at which the caller starts, and then each stripe of the group once.
         for _ in 0..=group.lists.stripe_count() {
@@ -333,10 +335,10 @@ impl Manager {
     }
 }
 
-/// A hot page of the window wins a challenge only against a page that is expected to stay unused at
-/// least `HOT_MARGIN` times as long as the hot page. The reason: it isn't recorded when the hot
-/// page was used, and that may be long ago. Without a margin, a scan would make pages that were
-/// once hot, and aren't used any more, displace each other.
+/// A hot page of the window wins a challenge only against a page whose expected interval is more
+/// than `HOT_MARGIN` times the hot page's mean interval. The reason is that the times of the hot
+/// page's uses aren't recorded, and may be long ago. Without a margin, pages that were once hot and
+/// aren't used any more would displace each other during a scan.
 const HOT_MARGIN: u64 = 2;
 
 /// Returns the stripe at which reclaim should begin. This is the stripe of this CPU or, if earlier
@@ -353,8 +355,8 @@ struct Challengers {
     hot: Batch<BATCH_MAX>,
 }
 
-/// Decides for each page that was cut off whether it stays or goes. Returns the challengers: pages
-/// of the window that get a place in main only if they win it from a page there
+/// Decides for each page that was cut off whether it stays or is evicted. Returns the challengers:
+/// pages of the window that get a place in main only if they win it from a page there
 /// ([`Stripe::challenge`]).
 fn sort_cut(frames: &Frames, stripe: &Stripe, now: Now, cut: Cut, insist: bool, sorting: &mut Sorting) -> Challengers {
     let waiting = stripe.waiting(now);

@@ -41,8 +41,9 @@ impl Drop for Reclaimer {
             return;
         }
         self.manager.memory.doorbell.stop();
-        // If the reclaimer's own thread drops the last reference, it runs this. A thread can't join
-        // itself, so the join is left out; the reclaimer ends when it returns from here.
+        // If the reclaimer's own thread drops the last reference, this code runs in that thread. A
+        // thread can't join itself, so the join is left out. The thread ends when it returns from
+        // here.
         if let Some(thread) = self.thread.take().filter(|thread| !is_current(thread)) {
             // The thread panics only because of a bug of ours. Its message has been printed
             // already.

@@ -22,10 +22,10 @@ use crate::memory::ranking::For;
 
 /// While a reserve is short, a thread helps each time its CPU's stock of charges is empty. It then
 /// tries to free `min(HELP_BATCHES * batch, HELP_BATCH_MAX)` pages, where `batch` is the number of
-/// charges that the stock takes at once (`HELP_BATCH_MAX` pages if charges aren't batched). This is
-/// more than one batch, because some of the pages that the thread looks at can't be evicted. If the
-/// thread freed less than one batch, the background reclaimer would have to free the rest, at twice
-/// the cost.
+/// charges that the stock takes at once. If the group has no stocks, the thread tries to free
+/// `HELP_BATCH_MAX` pages. The target is more than one batch, because some of the pages that the
+/// thread looks at can't be evicted. If the thread freed less than one batch, the background
+/// reclaimer would have to free the rest, at twice the cost.
 const HELP_BATCHES: usize = 2;
 const HELP_BATCH_MAX: usize = 64;
 

@@ -1,8 +1,9 @@
-//! Makes room in the budget for memory other than frames, and lowers the budget. Both give extents
-//! of frames back to the system (`drain`).
+//! Makes room in the budget for memory other than frames, and lowers the budget. Both tasks give
+//! extents of frames back to the system (`drain`).
 //!
-//! The budget's limit isn't lowered all at once, but each time an extent is given back. So calls
-//! that charge a few KiB meanwhile find room, or wait only until the next extent is given back.
+//! The budget's limit isn't lowered all at once, but step by step, with each extent that is given
+//! back. So calls that charge a few KiB meanwhile find room, or wait only until the next extent is
+//! given back.
 
 use arrayvec::ArrayVec;
 use frames::{Budget, FrameId, MapPart};
@@ -18,8 +19,8 @@ use crate::memory::waits::Landings;
 use crate::size::Size;
 
 /// While page maps take less than 1/`MAPS_SHARE` of the budget, the shadows in them (traces of
-/// evicted pages) are worth more than a few frames. So an extent is drained before maps shrink. If
-/// maps take more, their idle parts go first.
+/// evicted pages) are worth more than a few frames. So an extent is drained before idle parts of
+/// maps are given back. If maps take more, the idle parts are given back first.
 const MAPS_SHARE: u64 = 8;
 /// A part of a page map is *idle*, and can be given back, if none of its pages is in memory or in
 /// swap. `IDLING_PAGES` is the number of pages that are evicted at a time to make parts idle.
@@ -34,8 +35,8 @@ const DRAINS_MAX: usize = 4;
 /// How often a call makes room for a page's word before it gives up. Each time, other threads may
 /// take the room first.
 const ROOMS_MAX: u32 = 64;
-/// How often such a thread starts again after the lowering has ended and left no room for the
-/// thread. It starts again because it was not allowed to drain an extent itself during the
+/// How often a thread that needs room starts again after another thread has finished lowering the
+/// budget. It starts again because it was not allowed to drain an extent itself during the
 /// lowering.
 const LOWERINGS_MAX: u32 = 16;
 
@@ -55,9 +56,10 @@ impl RoomsMade {
     }
 }
 
-/// A large charge that is made in parts: each attempt charges as much as there is room for. If it
-/// waited until there is room for all of it, other threads could take the room that one extent
-/// leaves before the next extent is given back. Then all extents might be drained over and over.
+/// A large charge that is made in parts: each attempt charges as much as there is room for. Suppose
+/// that it waited until there is room for the whole charge. Then other threads could take the room
+/// that one extent frees before the next extent is given back. So all extents might be drained over
+/// and over.
 struct ChargeInParts {
     /// The bytes that aren't charged yet.
     missing: u64,
@@ -167,7 +169,7 @@ impl Manager {
     }
 
     /// Charges Pagefold's own metadata to the budget. Makes room for it if need be. A charge that
-    /// exceeds the budget fails at once: no page is evicted for it.
+    /// exceeds the whole budget fails at once, and no page is evicted for it.
     pub(crate) fn charge_metadata(&self, bytes: u64) -> Result<(), Error> {
         let budget = self.memory.frames.budget();
         if bytes > budget.max() {
@@ -283,16 +285,16 @@ impl Manager {
         // such an area accepts no new pages.
         while self.give_way(&mut busy) {}
         self.memory.groups.budget_changed(size.0 / self.memory.frames.page_size() as u64);
-        // Uncharges what CPUs have in stock, so that no page has to go for charges that no page
-        // uses.
+        // Uncharges what CPUs have in stock, so that no page has to be evicted for charges that no
+        // page uses.
         self.memory.drain_charges(None);
         Ok(())
     }
 
     /// Moves pages out of compressed areas that exceed their limits. Returns whether another call
     /// may move more. If another thread is moving pages out of such an area, this call only waits
-    /// once, as long as `busy` says. If calls have waited for long and no page was moved, returns
-    /// false, because the other thread may be writing to a device that doesn't answer.
+    /// once, for the time that `busy` sets. Returns false if calls have waited for long and no page
+    /// was moved, because the other thread may be writing to a device that doesn't answer.
     fn give_way(&self, busy: &mut Backoff) -> bool {
         match self.swapping.areas.give_way(self) {
             GaveWay::Some => {
@@ -332,9 +334,9 @@ mod tests {
         assert_eq!(group.stats().evictions, 0);
     }
 
-    /// A regression: a tenant took the room that each drained extent left, until the call that
-    /// drained had room for all of its large charge at once. So the call drained extents without
-    /// end.
+    /// A regression: a call drained extents until there was room for all of its large charge at
+    /// once. But a tenant took the room that each drained extent freed. So the call drained extents
+    /// without end.
     #[test]
     fn a_large_charge_is_made_beside_a_tenant_that_takes_all_room() {
         let (group, _file) = group_with_pages();
@@ -397,8 +399,8 @@ mod tests {
         assert!(made.is_ok() && charges == 1, "{made:?}");
     }
 
-    /// A regression: another thread held a frame, for example to free it, and got no CPU. A budget
-    /// that was being lowered failed after milliseconds.
+    /// A regression: another thread held a frame, for example to free it, and got no CPU. A call
+    /// that lowered the budget failed after milliseconds.
     #[test]
     fn a_lowering_waits_for_a_frame_that_another_thread_holds() {
         let (group, _file) = group_with_pages();

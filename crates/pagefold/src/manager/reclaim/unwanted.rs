@@ -1,5 +1,5 @@
-//! Frees frames for pages that are loaded because an advice asks for them (`Advice::WillNeed`). No
-//! page in use is evicted to make room for these pages.
+//! Frees frames for pages that a tenant's advice asks to load (`Advice::WillNeed`). No page in use
+//! is evicted to make room for these pages.
 //!
 //! Ordinary reclaim may look at a page several times while it frees many, and by the second look a
 //! page in use may count as unused. Here no page is looked at more than once for the whole advice.
@@ -78,8 +78,8 @@ impl Manager {
         }
     }
 
-    /// Frees up to `wanted` pages: of the group if its limit is `short`, otherwise of the groups
-    /// that `ranking` names. Returns the number.
+    /// Frees up to `wanted` pages. If the group's limit is `short`, they are pages of the group;
+    /// otherwise of the groups that `ranking` names. Returns the number.
     fn reclaim_unwanted(&self, group: &GroupState, short: Short, wanted: usize, looks: &mut Looks) -> usize {
         if short == Short::Charge {
             return self.unwanted_of(group, wanted, looks);

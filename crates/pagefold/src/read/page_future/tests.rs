@@ -22,9 +22,9 @@ fn error_of(mut future: PageFuture<'_>) -> Error {
     })
 }
 
-/// Regression: a future waited until a worker had made room for page maps, or had reclaimed.
-/// After the device's time limit, the device was taken for silent. And the worker's end was
-/// taken for the device's answer.
+/// Regression: a future waited for a worker that made room for page maps, or reclaimed. When the
+/// wait exceeded the device's time limit, the device was taken for silent. And when the worker was
+/// done, this was taken for an answer of the device.
 #[test]
 fn a_wait_for_memory_is_no_wait_for_the_device() {
     let file = file(Duration::from_secs(3600));
@@ -71,8 +71,8 @@ fn work_that_no_worker_has_begun_makes_no_device_silent() {
     drop(closed);
 }
 
-/// Regression: workers made room for the futures of all groups in one queue. A group's first
-/// future waited behind thousands of another group.
+/// Regression: workers made room for the futures of all groups in one queue. The first future of
+/// one group waited behind thousands of futures of another group.
 #[test]
 fn a_group_does_not_queue_behind_another_for_memory() {
     let disk = SimulatedDisk::default();
@@ -103,8 +103,8 @@ fn a_group_does_not_queue_behind_another_for_memory() {
     assert!(next.contains(&"one"), "{next:?}");
 }
 
-/// Work has the device's full time when a worker begins it. Before that, its time starts again
-/// with the progress of the device's workers.
+/// When a worker begins some work, the work has the device's full time limit. Until then, the time
+/// limit starts again whenever the device's workers make progress.
 #[test]
 fn the_time_of_work_counts_from_its_beginning() {
     let time = Duration::from_secs(3600);
@@ -132,8 +132,9 @@ fn the_time_of_work_counts_from_its_beginning() {
     assert!(rest(begun(0)) < time);
 }
 
-/// Regression: a future had got a frame by its last resort, but lost its page again, before it
-/// was polled. When it lacked a frame once more, it failed without its last resort.
+/// Regression: a future got a frame by its last resort, a reclaim that may look at all pages, but
+/// lost its page before it was polled. When it lacked a frame once more, it failed without another
+/// such reclaim.
 #[test]
 fn a_future_that_got_a_frame_has_its_last_resort_again() {
     let disk = SimulatedDisk::default();

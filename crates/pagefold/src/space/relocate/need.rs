@@ -1,8 +1,8 @@
 //! What a move needs in memory at once, and whether the group may have it.
 //!
-//! The parts of page maps with the new words are charged to the group (`memory::part_charge`)
-//! before any access has to wait, because a charge may take reclaim. The parts with the old words
-//! stay charged as well: they become idle only when the pages have moved.
+//! The parts of page maps with the new words are charged to the group (`memory::part_charge`). A
+//! charge may need reclaim, so these charges are made before any access has to wait. The parts with
+//! the old words stay charged as well: they become idle only when the pages have moved.
 
 use frames::PageState;
 
@@ -18,8 +18,8 @@ struct Need {
     pages: u64,
     /// Parts of page maps at the new place.
     parts: u64,
-    /// The first page that is in swap, or whose new word needs such a part. If there is none, the
-    /// move takes no memory.
+    /// The first page that is in swap, or whose new word needs a new part. If there is no such
+    /// page, the move takes no memory.
     first: Option<u64>,
 }
 

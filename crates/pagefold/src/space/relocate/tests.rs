@@ -42,7 +42,7 @@ fn beside(pages: u64) -> Pages {
 }
 
 /// Regression: pages that were being moved while the first swap area was added stayed off the
-/// lists, so they could never be swapped out. Likewise if the move failed.
+/// lists, so they could never be swapped out. This happened whether the move succeeded or failed.
 #[test]
 fn pages_that_move_while_the_first_swap_area_is_added_are_listed() {
     for succeeds in [true, false] {
@@ -84,8 +84,8 @@ fn swapping() -> Tenant {
     it
 }
 
-/// Fails unless a move of the first `pages` pages fails, without waiting for memory for long,
-/// and changes nothing.
+/// Checks that a move of the first `pages` pages fails without a long wait for memory, and changes
+/// nothing.
 fn fails_soon(it: &Tenant, pages: u64) {
     let before = it.direct_reclaims();
     let moved = it.space.move_to(Tenant::at(0)..Tenant::at(pages), beside(pages).first * PAGE);
@@ -95,9 +95,9 @@ fn fails_soon(it: &Tenant, pages: u64) {
     it.write(0).unwrap();
 }
 
-/// Regression: a move of more pages than may be in memory took as many of them as fit off the
-/// lists. Then it waited for these very pages to be evicted, for four seconds. Meanwhile
-/// accesses to the range failed.
+/// Regression: a move of more pages than may be in memory took pages off the lists until memory was
+/// full. Then it waited four seconds for these very pages to be evicted. Meanwhile accesses to the
+/// range failed.
 #[test]
 fn a_move_of_more_pages_than_may_be_in_memory_fails_at_once() {
     let it = swapping();
@@ -109,8 +109,8 @@ fn a_move_of_more_pages_than_may_be_in_memory_fails_at_once() {
     assert_eq!(room(), before, "tables were made for the target");
 }
 
-/// Regression: a move to a region without a record took pages off the lists, and then needed
-/// memory for the record. It waited for its own pages to be evicted.
+/// Regression: a move to a region without a record took pages off the lists, and then needed memory
+/// for the record. So the move waited for these very pages to be evicted.
 #[test]
 fn a_move_to_another_region_makes_its_record_before_it_takes_pages_off_the_lists() {
     for less in 0..6 {
@@ -153,8 +153,8 @@ fn sparse() -> Tenant {
     Tenant::new(mm, 64, 40 * PART)
 }
 
-/// Regression: parts of page maps that no page needed counted as memory that the group couldn't
-/// have for the pages of a move. The move failed, although the parts could be given back.
+/// Regression: idle parts of page maps counted as memory that the pages of a move couldn't have. So
+/// the move failed, although these parts could have been given back.
 #[test]
 fn a_move_that_fits_once_idle_parts_are_given_back_succeeds() {
     let it = sparse();
@@ -175,8 +175,8 @@ fn a_move_that_fits_once_idle_parts_are_given_back_succeeds() {
     }
 }
 
-/// Regression: the words at the new place were left out. So the move first brought all pages
-/// into memory, and failed afterwards.
+/// Regression: the calculation of the memory for a move left out the words at the new place. So the
+/// move first brought all pages into memory, and failed afterwards.
 #[test]
 fn a_move_whose_pages_fit_into_memory_but_not_with_their_new_words_fails_at_once() {
     let it = sparse();
@@ -199,8 +199,8 @@ fn a_move_whose_pages_fit_into_memory_but_not_with_their_new_words_fails_at_once
     }
 }
 
-/// Regression: a move charged the parts for the new words after it had vacated the old place.
-/// While it waited for memory, so did all accesses to the old place.
+/// Regression: a move charged the parts for the new words after it had vacated the old place. While
+/// the move waited for memory, all accesses to the old place waited, too.
 #[test]
 fn while_a_move_waits_for_memory_for_words_its_pages_are_where_they_were() {
     let it = Tenant::new(Pagefold::builder().backend(SimulatedDisk::default()), 64, PART);
@@ -216,9 +216,9 @@ fn while_a_move_waits_for_memory_for_words_its_pages_are_where_they_were() {
     assert!(matches!(moved, (_, false) | (Ok(()), _)), "{moved:?}");
 }
 
-/// Regression: the parts for the new words stayed charged if a move failed after it had put
-/// some of the words in *loading*, here because a page that was swapped out meanwhile can't
-/// be read.
+/// Regression: if a move failed after it had put some of the new words in *loading*, the parts for
+/// these words stayed charged. In this test, the move fails because a page that was swapped out
+/// can't be read.
 #[test]
 fn a_move_that_fails_keeps_no_parts_at_the_new_place() {
     let disk = SimulatedDisk::default();
@@ -257,8 +257,8 @@ fn a_move_that_fails_keeps_no_parts_at_the_new_place() {
     }
 }
 
-/// A limit that was lowered below what the group has in memory, where nothing can be swapped
-/// out, doesn't prevent a move.
+/// If nothing can be swapped out, a group may have more in memory than its lowered limit permits.
+/// This doesn't prevent a move.
 #[test]
 fn pages_in_memory_move_even_above_a_lowered_limit() {
     let it = Tenant::new(Pagefold::builder().backend(SimulatedDisk::default()), 64, 40);

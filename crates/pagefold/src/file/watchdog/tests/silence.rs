@@ -10,8 +10,8 @@ use io::{Access, BackingFile, Identity, IoError};
 use sync::SharedBytes;
 use sync::lock::{OnceCell, RwLock};
 
-/// Regression: a page that was being loaded was taken for one in use. So a call that waited for the
-/// device failed with `PageBusy` after seconds, and until then its wait counted as progress.
+/// Regression: a page that was being loaded was taken for a page in use. So a call that waited for
+/// the device failed with `PageBusy` after seconds, and until then its wait counted as progress.
 #[test]
 fn a_page_that_is_being_loaded_is_waited_for_as_the_device() {
     let (disk, _mm, group) = world();
@@ -55,8 +55,8 @@ fn a_write_to_memory_ends_no_silence() {
     drop(no_cycle);
 }
 
-/// A call may wait for a page that a write makes in memory, and give up if the writer gets no CPU.
-/// Then no answer of the device ends the silence, so the writer ends it.
+/// A call may wait for a page that a write creates in memory. If the writer gets no CPU, the call
+/// gives up. Then no answer of the device ends the silence, so the writer has to end it.
 #[test]
 fn a_silence_that_began_while_a_page_was_made_ends_with_it() {
     let (_disk, _mm, group) = world();
@@ -94,8 +94,8 @@ fn an_older_silence_outlasts_a_call_that_gives_up_while_a_page_is_made() {
     watch.device.answered();
 }
 
-/// A backend whose files panic when they are unlocked, and when they are dropped. Once it is
-/// closed, questions for a length wait until it is opened again.
+/// A backend whose files panic when they are unlocked, and when they are dropped. After
+/// `close(true)`, calls that ask for a length wait until `close(false)`.
 #[derive(Clone, Default)]
 struct Panicking(SimulatedDisk, Arc<(Mutex<bool>, Condvar)>);
 
@@ -147,7 +147,7 @@ impl Drop for PanickingFile {
     }
 }
 
-/// Regression: a worker was asking for a file's length, in place of a call or of a future. Before
+/// Regression: a worker was asking for a file's length, on behalf of a call or of a future. Before
 /// the device answered, the device was taken for silent, and the file was closed. So the worker
 /// dropped the backend's file, which panicked. The device was silent for good.
 #[test]
@@ -178,8 +178,8 @@ fn a_file_that_panics_when_a_worker_drops_it_ends_the_silence() {
 }
 
 /// Regression: a caller had left an errand, and the file's last handle was dropped. When the errand
-/// was over, the worker unlocked the file, which panicked. So the worker dropped the backend's file
-/// while it unwound. This panicked, too, and the process ended.
+/// was over, the worker unlocked the file, and the unlocking panicked. So the worker dropped the
+/// backend's file during the unwinding. The drop panicked, too, and the process ended.
 #[test]
 fn a_worker_survives_a_file_that_panics_when_it_is_unlocked_and_when_it_is_dropped() {
     let disk = Panicking::default();
@@ -188,7 +188,8 @@ fn a_worker_survives_a_file_that_panics_when_it_is_unlocked_and_when_it_is_dropp
     let file = group.open_options().write(true).open("f0").unwrap();
     let (state, watch) = state_of(&file);
     let left = Arc::clone(&watch.left);
-    // All workers but one hang. So further work is done only once that worker is through.
+    // All workers but one hang. So further work is done only once that one worker has finished the
+    // errand.
     let (workers, identity) = (mm.manager().file_io.workers().unwrap(), state.backing.identity());
     let (gate, is_through) = (Arc::new(RwLock::new(())), Arc::new(OnceCell::new()));
     let closed = gate.write();
