@@ -26,7 +26,6 @@
 //!   user would change only the page's first bytes, and old bytes would follow these. So before a
 //!   thread makes a guard of a page that doesn't lie wholly within the length, it must hold
 //!   `extension` and check the length again.
-//!
 //! - L4. A page is charged to the group that makes it dirty, and stays charged to that group until
 //!   it is clean. If a clean page is charged to another group, the writer first recharges the page
 //!   to its own group. So the dirty pages of one group never count towards another group's limit. A
@@ -38,8 +37,8 @@
 //!   the writer reads the count before it puts the page's word in *loading*, and again once the
 //!   page is in memory and dirty. Each of the two threads has a fence between its two steps. So
 //!   either the adopting thread finds the dirty page, or the writer finds another count, and looks
-//!   at the page again: if the file now ends before the page, the writer writes past the end, as in
-//!   L1. If both happen, the next sync fails with `CutOff`, although these bytes are in the file.
+//!   at the page again. If the file now ends before the page, the writer writes past the end (see
+//!   L1). If both happen, the next sync fails with `CutOff`, although these bytes are in the file.
 //!
 //!   Comparing only the length wouldn't suffice. If the file has grown again since the truncation,
 //!   the thread that adopted this growth has discarded the page. In one case the writer is done
