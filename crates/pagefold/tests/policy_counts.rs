@@ -95,7 +95,7 @@ fn the_misses_are_exactly_these() {
     let expected = [
         ("a loop of 1.1 times the room", 7_371),
         ("a loop of twice the room", 31_535),
-        ("zigzag over twice the room", 32_286),
+        ("zigzag over twice the room", 32_458),
         ("a hot half beside a scan", 30_677),
         ("zipf 1", 16_830),
         ("zipf 0.75", 33_194),
@@ -108,7 +108,7 @@ fn the_misses_are_exactly_these() {
 fn the_misses_on_public_traces_are_exactly_these() {
     let counts = [(public::CS, 500), (public::LOOP, 900), (public::ZIGZAG, 1000)]
         .map(|(runs, room)| misses(&public::pages(runs), room));
-    assert_eq!(counts, [4985, 64_893, 28_200]);
+    assert_eq!(counts, [4985, 64_893, 28_454]);
 }
 
 /// As above, with readahead: misses, pages read ahead, and those of them that left memory unused.
@@ -119,16 +119,42 @@ fn the_loads_with_readahead_are_exactly_these() {
         let stats = run_with(&public::pages(runs), room, Advice::Normal);
         [stats.misses, stats.read_ahead, stats.read_ahead_wasted]
     });
-    assert_eq!(counts, [[79, 5173, 190], [12_137, 56_422, 172], [283, 28_318, 0]]);
+    assert_eq!(counts, [[87, 5132, 178], [12_137, 56_422, 172], [172, 28_260, 0]]);
 }
 
-/// Traces that aren't kept here, in the form of the crate `policies`: the folder `PAGEFOLD_TRACES`
-/// has a file `NAME.trace` for each, with a page number in each line. Prints the tables of
-/// `docs/log/policy.md`.
+/// Prints a table of traces that aren't kept here. The folder `PAGEFOLD_TRACES` has a file
+/// `NAME.trace` for each, with a page number in each line.
+fn print_table(traces: &[(&str, &[usize])]) {
+    let folder = std::env::var("PAGEFOLD_TRACES").expect("PAGEFOLD_TRACES: the folder with the traces");
+    println!("trace, room: loads / best of five; with readahead: loads / without, misses, read ahead, wasted");
+    let mut rows = Vec::new();
+    for (name, rooms) in traces {
+        let path = format!("{folder}/{name}.trace");
+        let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+        let accesses: Vec<u64> = text.lines().map(|line| line.trim().parse().expect(&path)).collect();
+        let pages = Accesses::of(accesses.iter().copied()).unwrap();
+        for &room in *rooms {
+            let known = Policy::ALL.into_iter().filter(|&policy| policy != Policy::Opt);
+            let best = known.map(|policy| policies::misses(policy, &pages, room)).min().unwrap();
+            let (loads, ahead) = (misses(&accesses, room as u64), run_with(&accesses, room as u64, Advice::Normal));
+            let over_best = loads as f64 / best as f64;
+            let over_without = (ahead.misses + ahead.read_ahead) as f64 / loads as f64;
+            let counts = [ahead.misses, ahead.read_ahead, ahead.read_ahead_wasted];
+            println!("{name} {room}: {loads}, {over_best:.3}; {over_without:.3}, {counts:?}");
+            rows.push((over_best, over_without, counts));
+        }
+    }
+    let (mean, count) = (|of: fn(&(f64, f64, [u64; 3])) -> f64| rows.iter().map(of).sum::<f64>(), rows.len() as f64);
+    println!("mean {:.4}; with readahead {:.4}", mean(|row| row.0) / count, mean(|row| row.1) / count);
+    let [misses, _, wasted] = [0, 1, 2].map(|at| rows.iter().map(|row| row.2[at]).sum::<u64>());
+    println!("with readahead: {misses} misses, {wasted} wasted");
+}
+
+/// Makes the tables of recorded traces in `docs/log/policy.md`.
 #[test]
 #[ignore = "for measuring: needs traces"]
 fn recorded_traces_with_and_without_readahead() {
-    const TRACES: [(&str, &[usize]); 12] = [
+    print_table(&[
         ("cs", &[500, 1000]),
         ("ps", &[1000, 2000]),
         ("gli", &[1000, 2000]),
@@ -141,29 +167,14 @@ fn recorded_traces_with_and_without_readahead() {
         ("web07", &[1024, 4096]),
         ("vault", &[10_000]),
         ("orm-night", &[5000, 20_000]),
-    ];
-    let folder = std::env::var("PAGEFOLD_TRACES").expect("PAGEFOLD_TRACES: the folder with the traces");
-    println!("trace, room: loads / best of five; with readahead: loads / without, misses, read ahead, wasted");
-    let rooms = TRACES.iter().flat_map(|(name, rooms)| rooms.iter().map(move |room| (name, *room)));
-    let mut rows = Vec::new();
-    for (name, room) in rooms {
-        let path = format!("{folder}/{name}.trace");
-        let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
-        let accesses: Vec<u64> = text.lines().map(|line| line.trim().parse().expect(&path)).collect();
-        let pages = Accesses::of(accesses.iter().copied()).unwrap();
-        let known = Policy::ALL.into_iter().filter(|&policy| policy != Policy::Opt);
-        let best = known.map(|policy| policies::misses(policy, &pages, room)).min().unwrap();
-        let (loads, ahead) = (misses(&accesses, room as u64), run_with(&accesses, room as u64, Advice::Normal));
-        let over_best = loads as f64 / best as f64;
-        let over_without = (ahead.misses + ahead.read_ahead) as f64 / loads as f64;
-        let counts = [ahead.misses, ahead.read_ahead, ahead.read_ahead_wasted];
-        println!("{name} {room}: {loads}, {over_best:.3}; {over_without:.3}, {counts:?}");
-        rows.push((over_best, over_without, counts));
-    }
-    let (mean, count) = (|of: fn(&(f64, f64, [u64; 3])) -> f64| rows.iter().map(of).sum::<f64>(), rows.len() as f64);
-    println!("mean {:.4}; with readahead {:.4}", mean(|row| row.0) / count, mean(|row| row.1) / count);
-    let [misses, _, wasted] = [0, 1, 2].map(|at| rows.iter().map(|row| row.2[at]).sum::<u64>());
-    println!("with readahead: {misses} misses, {wasted} wasted");
+    ]);
+}
+
+/// The same with the traces that `lab/bench/traces/sqlite.py` makes.
+#[test]
+#[ignore = "for measuring: needs traces"]
+fn traces_of_sqlite_with_and_without_readahead() {
+    print_table(&[("tpcc", &[1000, 2000, 5000])]);
 }
 
 /// On skewed accesses, the best policy is one that counts every use. `PAGEFOLD_SEEDS=5` tries five
@@ -276,20 +287,23 @@ fn more_than_lru(parts: &[Part], room: u64) -> (f64, [u64; 2]) {
     let len = 50 * room as usize;
     let accesses = repeat(parts, &mut Random::seeded(3), room, len);
     let round: u64 = parts.iter().map(|[.., steps]| steps).sum();
-    let mut left = len as u64 % round;
-    let begun = parts.iter().take_while(|[.., steps]| std::mem::replace(&mut left, left.saturating_sub(*steps)) > 0);
-    let changes = (len as u64 / round * parts.len() as u64 + begun.count() as u64).saturating_sub(1);
+    let (mut begun, mut left) = (len as u64 / round * parts.len() as u64, len as u64 % round);
+    for [.., steps] in parts {
+        begun += u64::from(left > 0);
+        left = left.saturating_sub(*steps);
+    }
+    let changes = begun.saturating_sub(1);
     let counts = [misses(&accesses, room), misses_of_lru(&accesses, room as usize)];
     (counts[0].saturating_sub(counts[1]) as f64 / (changes.max(1) * room) as f64, counts)
 }
 
-/// Searches for the worst program: begins with random ones, and keeps random changes that make them
-/// worse. `PAGEFOLD_SEEDS` is the number of such searches.
+/// Searches for the worst programs beside LRU with the same memory: begins with random ones, and
+/// keeps random changes that make them worse. `PAGEFOLD_SEEDS` is the number of such searches.
 #[test]
 #[ignore = "for measuring: takes minutes"]
-fn each_change_of_phase_costs_at_most_as_many_misses_more_than_lrus_as_there_is_room_for() {
-    const ROOM: u64 = 128;
-    const IDLE_MAX: u32 = 150;
+fn the_worst_programs_beside_lru() {
+    const ROOM: u64 = 512;
+    const IDLE_MAX: u32 = 100;
     for seed in seeds(3) {
         let mut random = Random::seeded(seed);
         let mut program: Vec<Part> = (0..=random.below(6)).map(|_| part(&mut random, ROOM)).collect();
@@ -300,7 +314,7 @@ fn each_change_of_phase_costs_at_most_as_many_misses_more_than_lrus_as_there_is_
                 0 => other[at] = part(&mut random, ROOM),
                 1 if other.len() < 10 => other.insert(at, part(&mut random, ROOM)),
                 2 if other.len() > 1 => _ = other.remove(at),
-                3 => other[at][3] = 1 + other[at][3] * (50 + random.below(150)) / 100,
+                3 => other[at][3] = (1 + other[at][3] * (50 + random.below(150)) / 100).min(8 * ROOM),
                 4 => other[at][2] = 1 + other[at][2] * (60 + random.below(100)) / 100,
                 _ => other[at][1] = random.below(4 * ROOM),
             }
@@ -312,7 +326,6 @@ fn each_change_of_phase_costs_at_most_as_many_misses_more_than_lrus_as_there_is_
         }
         let (more, counts) = worst;
         println!("seed {seed}, {tries} programs: {more:.3} of the room for each change ({counts:?}), {program:?}");
-        assert!(more <= 1.0, "seed {seed}: {more} of the room, {program:?}");
     }
 }
 

@@ -30,13 +30,15 @@ use crate::lru::rank::Origin;
 
 /// The window's least and largest part of the pages.
 const LEAST: usize = 100;
-const MOST: (usize, usize) = (9, 10);
+const MOST: (usize, usize) = (31, 32);
 /// Each time that reclaim frees pages, the largest number of pages so far (`full`) falls by
 /// 1/`FORGETS_MOST` of its distance to the present number.
 const FORGETS_MOST: usize = 8;
 /// Each pass that meets no unused page of readahead gives back 1/`FORGETS_AHEAD` of the room that
 /// such pages took (`ahead`).
 const FORGETS_AHEAD: usize = 64;
+/// A change of that room by less than 1/`AHEAD_STEP` isn't noted.
+const AHEAD_STEP: usize = 16;
 /// Uses in the window show repeated use if the window is more than this many times its least
 /// length.
 const LONG: usize = 2;
@@ -159,7 +161,7 @@ impl Window {
             }
         }
         let full = self.full.load(Ordering::Relaxed);
-        self.full.store(pages.max(full - full.saturating_sub(pages).div_ceil(FORGETS_MOST)), Ordering::Relaxed);
+        note(&self.full, full, pages.max(full - full.saturating_sub(pages).div_ceil(FORGETS_MOST)));
         self.set_target(self.target(), pages);
     }
 
@@ -168,10 +170,15 @@ impl Window {
     /// main doesn't take back the room that these pages occupy.
     pub(crate) fn spared(&self, any: bool, outside: usize) {
         let ahead = self.ahead.load(Ordering::Relaxed);
-        let next = if any { outside.saturating_sub(self.target()) } else { ahead - ahead.div_ceil(FORGETS_AHEAD) };
-        if next != ahead {
-            self.ahead.store(next, Ordering::Relaxed);
-        }
+        let taken = outside.saturating_sub(self.target());
+        // Small differences don't matter, and every CPU that reclaims would write them.
+        let differs = taken.abs_diff(ahead) > ahead / AHEAD_STEP;
+        let next = match any {
+            true if differs => taken,
+            true => ahead,
+            false => ahead - ahead.div_ceil(FORGETS_AHEAD),
+        };
+        note(&self.ahead, ahead, next);
     }
 
     /// Notes a look at a page of main: whether the page is idle, that is, unused for longer than
@@ -259,7 +266,14 @@ impl Window {
 
     fn set_target(&self, target: usize, pages: usize) {
         let (least, most) = ((pages / LEAST).max(1), pages * MOST.0 / MOST.1);
-        self.target.store(target.clamp(least, most.max(least)), Ordering::Relaxed);
+        note(&self.target, self.target.load(Ordering::Relaxed), target.clamp(least, most.max(least)));
+    }
+}
+
+/// Stores a number that was `known`, unless it is the same: other CPUs then keep the cache line.
+fn note(number: &AtomicUsize, known: usize, new: usize) {
+    if new != known {
+        number.store(new, Ordering::Relaxed);
     }
 }
 
@@ -288,7 +302,7 @@ mod tests {
         window.found_room(Origin::Back);
         assert_eq!(window.target(), 17);
         (0..1000).for_each(|_| window.challenged(Origin::SoonToWindow, true, false, 1000));
-        assert_eq!(window.target(), 900, "no more than nine tenths");
+        assert_eq!(window.target(), 968, "no more than 31/32");
         (0..1000).for_each(|_| window.challenged(Origin::SoonToWindow, false, false, 1000));
         assert_eq!(window.target(), 10, "no less than a hundredth");
     }
@@ -337,6 +351,6 @@ mod tests {
         assert_eq!(window.main_max(1_000), 983);
         (0..1_000).for_each(|_| window.challenged(Origin::SoonToWindow, true, false, 1_000));
         window.left_unused(UNUSED_SHRINK);
-        assert_eq!(window.target(), 893, "nine tenths of what is left, and not of what was");
+        assert_eq!(window.target(), 961, "31/32 of what is left, and not of what was");
     }
 }

@@ -22,6 +22,6 @@ impl Part {
 
     /// Returns the time that is lost there, in percent of all CPU time.
     pub(crate) fn lost(&self, report: &Report) -> f64 {
-        self.lines(report).map(|line| line.shares.lost()).sum()
+        self.lines(report).fold(0.0, |sum, line| sum + line.shares.lost())
     }
 }
