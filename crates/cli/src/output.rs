@@ -1,8 +1,8 @@
 //! Destinations of results: standard output, and the files of `--prometheus` and `--plot`.
 //!
 //! If the results go to a pipe whose reader is slow or never reads, the write blocks. So while the
-//! command writes results, the first signal that asks it to end ends the process at once, unless
-//! results of earlier runs haven't been written yet (`signals`).
+//! command writes results, the first SIGINT, SIGTERM or SIGHUP ends the process at once. The
+//! exception is when results of earlier runs are still to be written (`signals`).
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};

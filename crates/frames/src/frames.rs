@@ -426,8 +426,8 @@ impl smp_list::Nodes for Frames {
         self.table.links(FrameId::new(number))
     }
 
-    /// Prefetches the record of the frame that [`set_ahead`](Self::set_ahead) recorded for frame
-    /// `number`. A walk of an LRU list will probably reach that frame a few steps later. A walk
+    /// [`set_ahead`](Self::set_ahead) notes another frame for frame `number`; this prefetches that
+    /// frame's record. A walk of an LRU list will probably reach the frame a few steps later. A walk
     /// learns the next frame only from the links of the current one, so without the prefetch it
     /// would have a cache miss at every step.
     #[inline]

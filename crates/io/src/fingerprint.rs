@@ -159,10 +159,10 @@ mod tests {
 
     use super::*;
 
-    /// A file must equal itself under each of its names, and after it has grown. This is checked
-    /// for the fingerprint that `of` returns, and for the fingerprint made of attributes. By the
-    /// fingerprint that `of` returns, the file must equal no other file. An unknown fingerprint
-    /// must equal no fingerprint, not even itself.
+    /// A file's fingerprint must be the same under each of the file's names, and after the file has
+    /// grown. This is checked for the fingerprint that `of` returns, and for the one made of
+    /// attributes. The one that `of` returns must also differ from that of any other file. An
+    /// unknown fingerprint must equal no fingerprint, not even itself.
     #[test]
     fn a_file_is_itself_and_no_other_one() {
         let dir = tempfile::tempdir().unwrap();

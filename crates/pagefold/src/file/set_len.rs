@@ -127,8 +127,8 @@ impl FileState {
     }
 
     /// Removes a page past the new end from memory, unless it is in use (Z3). If there are very
-    /// many such pages, removing them takes longer than any answer of the device. So each page that
-    /// was looked at counts as progress (WATCH-3 of `watchdog`).
+    /// many such pages, removing them can take longer than the device may. So each page
+    /// counts as progress (WATCH-3 of `watchdog`).
     pub(super) fn drop_cut_page(&self, page: u64) {
         if self.map.state(page) == PageState::Loading {
             self.wait_to_cut(page);

@@ -23,8 +23,8 @@ const ONCE: u64 = 1 << 32;
 const MEMORY: i64 = 1024;
 /// A lost challenge has a weight of 1/`RATE_MEMORY` in the mean rate.
 const RATE_MEMORY: i64 = 64;
-/// A page came back soon if fewer pages than this part of the group's size left the same list after
-/// it. The first number is for the window, the second for main (`GroupState`).
+/// Fractions of the group's size, for the window and for main (`GroupState`). A page came back soon
+/// if fewer pages than this fraction have left the same list since the page did.
 const SOON: [f64; 2] = [0.5, 0.25];
 /// The change of memory that is asked for.
 const TENTH: f64 = 0.1;

@@ -198,8 +198,8 @@ impl Memory {
     }
 
     /// Puts an anonymous page on a list if there are swap areas by now. Just before, the caller has
-    /// published the page without listing it, or has ended the isolation of an unlisted page. Both
-    /// are atomic updates.
+    /// made an atomic update: it has published the page without listing it, or has ended the
+    /// isolation of an unlisted page.
     #[inline]
     pub(crate) fn list_if_swapping(&self, frame: FrameId) {
         // Pairs with the fence in `list_anonymous`: either this thread sees that there is a swap

@@ -98,9 +98,9 @@ impl Account {
         }
     }
 
-    /// Counts `bytes`, for which the caller has charged `pages` pages to the group. Uncharges the
-    /// pages that the bytes don't need. Returns false, with nothing done, if the bytes need more
-    /// pages.
+    /// Adds `bytes` to the account. The caller has already charged `pages` pages to the group for
+    /// them; the pages that turn out not to be needed are uncharged. If the bytes need more than
+    /// `pages` pages, does nothing and returns false.
     fn count(&self, payer: Payer<'_>, bytes: u64, pages: u64) -> bool {
         let mut charged = self.charged.lock();
         let needed = charged.pages_for(payer, bytes);

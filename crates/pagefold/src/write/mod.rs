@@ -357,9 +357,9 @@ impl Handle {
             return Ok(None);
         }
         let frame = file.wait_for_memory(grows, || file.manager.take_frame(group))?;
-        // This thread adds a page, so a thread that withdraws the permission waits for this thread.
-        // Threads that only read a page aren't waited for, because they may be waiting for the
-        // device.
+        // A thread that withdraws the permission to write waits for threads that are adding a page,
+        // such as this one. It doesn't wait for threads that only read a page, because they may be
+        // waiting for the device.
         let maker = permitted.map(|_| file.counted_maker());
         // Acquire pairs with the Release in `take_over_cut`: if this thread finds a truncation
         // counted, it also sees the length that was adopted at that truncation, or a later length.
