@@ -427,9 +427,9 @@ impl smp_list::Nodes for Frames {
     }
 
     /// [`set_ahead`](Self::set_ahead) notes another frame for frame `number`; this prefetches that
-    /// frame's record. A walk of an LRU list will probably reach the frame a few steps later. A walk
-    /// learns the next frame only from the links of the current one, so without the prefetch it
-    /// would have a cache miss at every step.
+    /// frame's record. A walk of an LRU list will probably reach the frame a few steps later. The
+    /// walk learns the next frame only from the links of the current one, so without the prefetch
+    /// it would have a cache miss at every step.
     #[inline]
     fn prefetch_ahead(&self, number: u32) {
         if let Some(ahead) = self.table.ahead(FrameId::new(number)) {

@@ -71,8 +71,8 @@ const fn granule_bits(level: Level, unit: u32) -> u32 {
     unit + FAN_BITS * (level as u32 + 1)
 }
 
-/// Node words store ranges as multiples of a unit. Returns the log2 of this level's unit. At level 0
-/// and in the root, the unit is the lock's; at level 1, it is the size of a level 0 granule.
+/// Node words store ranges as multiples of a unit. Returns the log2 of this level's unit. At level
+/// 0 and in the root, the unit is the lock's; at level 1, it is the size of a level 0 granule.
 #[inline]
 const fn word_unit(level: Level, unit: u32) -> u32 {
     if matches!(level, Level::Middle) { granule_bits(Level::Low, unit) } else { unit }

@@ -19,9 +19,9 @@
 //! A page that was read ahead and not used yet is spared for some time (`Stripe::waiting`).
 //!
 //! Every loop is bounded. If a group has n pages, a call looks at little more than 2 n pages, and
-//! then returns the number of pages that it freed, even if this number is 0. If all pages of a group
-//! were looked at and none could be freed, `walk` remembers this. Further calls for the group then
-//! return at once, until something has changed or a pause has passed.
+//! then returns the number of pages that it freed, even if this number is 0. If all pages of a
+//! group were looked at and none could be freed, `walk` remembers this. Further calls for the group
+//! then return at once, until something has changed or a pause has passed.
 //!
 //! Before a user's call fails because it gets no page, reclaim ignores what `walk` remembers, and
 //! looks once more at all pages that may be evicted for the call.
