@@ -329,6 +329,22 @@ fn the_worst_programs_beside_lru() {
     }
 }
 
+/// Prints how often pages that are used twice miss, over LRU's misses.
+#[test]
+#[ignore = "for measuring"]
+fn pages_used_twice_beside_lru() {
+    let percent = [50, 62, 74, 86, 88, 90, 92, 94, 96];
+    println!("| room | after {} |", percent.map(|after| format!("{after} %")).join(" | "));
+    for room in [128, 256, 512, 1000] {
+        let ratio = |after: u64| {
+            let twice = [3, 0, after * room / 200, 100 * room];
+            let accesses = repeat(&[twice], &mut Random::seeded(3), room, 100 * room as usize);
+            misses(&accesses, room) as f64 / misses_of_lru(&accesses, room as usize) as f64
+        };
+        println!("| {room} | {} |", percent.map(|after| format!("{:.3}", ratio(after))).join(" | "));
+    }
+}
+
 #[test]
 fn the_same_accesses_miss_equally_often() {
     let accesses = program(7, 300, 20_000);

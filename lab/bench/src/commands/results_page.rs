@@ -509,37 +509,6 @@ made: `git log docs/results` says when.
 |---|---|---|---|---|---|---|
 ";
 
-/// Questions that reviewers of the published changes asked. Their figures aren't made anew with the
-/// tables.
 const QUESTIONS: &str = "
-## Questions that the reviews left open
-Reviewers of the five changes asked whether other designs would do as well. The answers are medians
-of three seeds, measured on 30 November 2026 with `cargo bench-virtual swap` and, where it is named,
-`readtwice`. Unless a line says otherwise, 16 tasks swap on the machine of the published table.
-
-| question | answer |
-|---|---|
-| A search position for each process, rather than for each CPU? | With a process for each CPU, these \
-    are the same: 1.01 × the throughput of a shared position. With one process on 16 CPUs, a position \
-    for each process is the shared one, and one for each CPU has 0.99 ×. |
-| What if CPUs' positions fall into step? (`in-step`: all begin at one slot and jump to the same \
-    places) | 1.00 × a shared position with a process for each CPU, 0.93 × with one process. Shared \
-    writes are twice those of separate positions, 9.9 and 4.9 for each access. |
-| Does Pagefold need a position for each CPU? (`pagefold-one-position`) | Hardly: with one position, \
-    0.99 × with a process for each CPU, and 1.03 × with one process. Slots are taken and freed in \
-    batches. |
-| And on a disk that rotates? (`--device rotating`, 8 ms for each seek) | One position has 1.09 × \
-    the throughput with uniform accesses, and half the p99.9: 0.7 s rather than 1.4 s. With tasks that \
-    read in order, 0.83 ×, but seeds differ by a quarter. |
-| Cut the list at once, with records fetched before the lock is taken, rather than move page by \
-    page? (`readtwice`, one group on 80 CPUs, `group-lock-cut`) | 0.91 × the throughput of page by page: \
-    70 % of the CPU time is lost at the lock, rather than 66 %. |
-| Is a lock with two modes around lists enough? | See `lru` in \
-    [page-fault-private](results/page-fault-private.md): 1.00 × alone with 88 tasks. With free pages in \
-    batches too (`both`), 1.83 ×. |
-| Fewer clusters of slots than CPUs? | Not measured: the experiment has at least 1.5 clusters for \
-    each CPU. |
-| Several devices and sockets: areas near the CPU first? | Not built: Pagefold uses areas of the \
-    same priority in turn. In the model, the first line of a page from another socket's memory takes 50 \
-    ns longer, which is 2 % of a fault's 2.4 µs, and the page occupies the links between the sockets. |
+What reviewers of these changes asked, and figures that answer it: [questions](questions.md).
 ";

@@ -134,9 +134,7 @@ const fn published_scaling(scheme: &'static str, bound: Bound) -> Claim {
     Claim { machine, workload, scheme, cpus: 64, measure, bound, gate: false }
 }
 
-/// The times of as many faults as were published. There, 1 process took 0.65 s in user mode and
-/// 1.43 s in the kernel, and 64 processes took 0.75 and 291 s. With lock-free, it was 0.66 and 1.38
-/// s, and 0.68 and 1.42 s.
+/// The times of as many faults as were published. The note has the published ones.
 const COLUMNS: &[Column] = &[
     Column { head: "elapsed, s", figure: |row| Some(PUBLISHED_FAULTS / row.throughput().median) },
     Column { head: "user, s", figure: |row| cpu_s(row, |user| user) },

@@ -6,6 +6,8 @@
 //! time. A reader that has no free page takes 32 pages, one by one, off the inactive list under the
 //! lock. It puts back those that are being read.
 
+use std::marker::PhantomData;
+
 use sync::atomic::{AtomicU32, Backoff, Ordering};
 
 use super::{MEMORY, PART, PageCache, measure};
@@ -21,7 +23,7 @@ pub(super) const GLOBAL: Scheme = Scheme {
     name: "global-lock",
     about: "one lock over the lists of all groups, as in Linux before 5.11",
     hidden: false,
-    measure: measure::<Older<true, false>>,
+    measure: measure::<Older<OneLock>>,
 };
 
 /// A lock for each group.
@@ -29,7 +31,7 @@ pub(super) const GROUP: Scheme = Scheme {
     name: "group-lock",
     about: "a lock over the lists of each group, as in Linux from 5.11 on (Alex Shi)",
     hidden: false,
-    measure: measure::<Older<false, false>>,
+    measure: measure::<Older<GroupLocks>>,
 };
 
 /// A lock for each group, held for a shorter time.
@@ -38,7 +40,7 @@ pub(super) const GROUP_CUT: Scheme = Scheme {
     about: "the same, but reclaim fetches the last pages' records before it takes the lock, and cuts the pages off at \
             once (only when asked for)",
     hidden: true,
-    measure: measure::<Older<false, true>>,
+    measure: measure::<Older<GroupLocksCut>>,
 };
 
 /// Pages that reclaim takes off in one go: Linux's.
@@ -63,8 +65,28 @@ struct Group {
     active: Ring,
 }
 
-/// With `CUT`, reclaim doesn't move pages one by one.
-struct Older<const ONE_LOCK: bool, const CUT: bool> {
+/// Which lock protects lists, and for how long reclaim holds it.
+trait Locking: Sync {
+    /// One lock protects the lists of all groups.
+    const ONE: bool = false;
+    /// Reclaim cuts pages off at once, rather than move them one by one.
+    const CUT: bool = false;
+}
+
+struct OneLock;
+struct GroupLocks;
+struct GroupLocksCut;
+
+impl Locking for OneLock {
+    const ONE: bool = true;
+}
+impl Locking for GroupLocks {}
+impl Locking for GroupLocksCut {
+    const CUT: bool = true;
+}
+
+struct Older<L> {
+    of: PhantomData<L>,
     pages: Pages,
     /// A page's record, plus one: a file's page table, as flat as Pagefold's.
     slots: Box<[AtomicU32]>,
@@ -79,10 +101,10 @@ struct Reader {
     activating: Vec<u32>,
 }
 
-impl<const ONE_LOCK: bool, const CUT: bool> Older<ONE_LOCK, CUT> {
+impl<L: Locking> Older<L> {
     fn lists<T>(&self, group: usize, what: impl FnOnce(&Group) -> T) -> T {
         let group = &self.groups[group];
-        let lock = if ONE_LOCK { &self.groups[0].lock } else { &group.lock };
+        let lock = if L::ONE { &self.groups[0].lock } else { &group.lock };
         lock.with(|| what(group))
     }
 
@@ -138,7 +160,7 @@ impl<const ONE_LOCK: bool, const CUT: bool> Older<ONE_LOCK, CUT> {
     /// Takes pages off the inactive list. First moves pages there from the active list if the
     /// inactive list is shorter.
     fn isolate(&self, group: &Group, into: &mut Vec<u32>) {
-        if CUT {
+        if L::CUT {
             return self.cut(group, into);
         }
         for _ in 0..RECLAIM {
@@ -173,7 +195,7 @@ impl<const ONE_LOCK: bool, const CUT: bool> Older<ONE_LOCK, CUT> {
     fn reclaim(&self, reader: &mut Reader) {
         self.enter(reader);
         let mut isolated = Vec::with_capacity(RECLAIM);
-        if CUT {
+        if L::CUT {
             let Group { inactive, active, .. } = &self.groups[reader.group];
             [inactive, active].iter().for_each(|ring| ring.prefetch_last(&self.pages, RECLAIM));
         }
@@ -240,7 +262,7 @@ impl<const ONE_LOCK: bool, const CUT: bool> Older<ONE_LOCK, CUT> {
     }
 }
 
-impl<const ONE_LOCK: bool, const CUT: bool> PageCache for Older<ONE_LOCK, CUT> {
+impl<L: Locking> PageCache for Older<L> {
     type Reader = Reader;
 
     fn new(parts: usize, one_group: bool) -> Self {
@@ -248,7 +270,7 @@ impl<const ONE_LOCK: bool, const CUT: bool> PageCache for Older<ONE_LOCK, CUT> {
         pages.records.iter().for_each(|record| record.below.store(FROZEN, Ordering::Relaxed));
         let slots = (0..parts as u64 * PART).map(|_| AtomicU32::new(VACANT)).collect();
         let groups = (0..if one_group { 1 } else { parts }).map(|_| Group::default()).collect();
-        Self { pages, slots, groups }
+        Self { of: PhantomData, pages, slots, groups }
     }
 
     fn begin(&self, part: usize, reader: usize) -> Reader {

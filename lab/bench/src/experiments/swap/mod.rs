@@ -163,7 +163,14 @@ const CHARGING: Part = Part {
 const LISTING: Part =
     Part { files: &["pagefold/src/memory/listing.rs", "pagefold/src/lru/entry_batches.rs"], regions: &["lru_add"] };
 const SCAN: Part = Part {
-    files: &["crates/smp-list/src/", "pagefold/src/lru/list.rs", "pagefold/src/memory/eviction.rs"],
+    files: &[
+        "crates/smp-list/src/",
+        "pagefold/src/lru/list.rs",
+        "pagefold/src/lru/stripe.rs",
+        "pagefold/src/lru/window.rs",
+        "pagefold/src/manager/reclaim/",
+        "pagefold/src/memory/eviction.rs",
+    ],
     regions: &["shrink_lists"],
 };
 
@@ -172,17 +179,8 @@ fn rate(row: &Row, bytes: fn(&Traffic) -> f64) -> Option<f64> {
     Some(row.traffic(|traffic| Some(bytes(traffic)))?.median * row.throughput().median / 1e9)
 }
 
-#[cfg(pagefold_manycore)]
 const SCHEMES: &[Scheme] = &[
-    older::SHARED_POSITION,
-    older::CPU_POSITIONS,
-    older::CPU_CLUSTERS,
-    pagefold::SCHEME,
-    older::IN_STEP,
-    pagefold::ONE_POSITION,
-];
-#[cfg(not(pagefold_manycore))]
-const SCHEMES: &[Scheme] = &[
+    #[cfg(not(pagefold_manycore))]
     kernel::SCHEME,
     older::SHARED_POSITION,
     older::CPU_POSITIONS,

@@ -50,7 +50,7 @@ pub(super) const SHARED_POSITION: Scheme = Scheme {
     name: "shared-position",
     about: "Linux 5.7: all CPUs look for a free slot from the same place on; the swap cache has a lock for each 64 MiB",
     hidden: false,
-    measure: measure_older::<Trunked<false, false>>,
+    measure: measure_older::<Trunked<trunked::Shared>>,
 };
 
 /// Huang Ying's.
@@ -58,7 +58,7 @@ pub(super) const CPU_POSITIONS: Scheme = Scheme {
     name: "cpu-positions",
     about: "the same, but each CPU looks from its own place on, which jumps to a random 64 MiB when it comes to others",
     hidden: false,
-    measure: measure_older::<Trunked<true, false>>,
+    measure: measure_older::<Trunked<trunked::Own>>,
 };
 
 /// Huang Ying's at the worst.
@@ -66,7 +66,7 @@ pub(super) const IN_STEP: Scheme = Scheme {
     name: "in-step",
     about: "cpu-positions, but all CPUs begin at the same place and jump to the same ones (only when asked for)",
     hidden: true,
-    measure: measure_older::<Trunked<true, true>>,
+    measure: measure_older::<Trunked<trunked::InStep>>,
 };
 
 /// Kairui Song's.

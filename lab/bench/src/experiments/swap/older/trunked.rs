@@ -1,6 +1,8 @@
 //! A swap area as in Linux 5.7, on a device that doesn't seek and has no free cluster left; and the
 //! same with Huang Ying's change. The two differ only in where they search for the next free slot.
 
+use std::marker::PhantomData;
+
 use sync::atomic::{AtomicU8, AtomicU64, Ordering, spin_hint};
 use sync::lock::Mutex;
 use sync::random::mix;
@@ -16,11 +18,45 @@ const CLUSTER: usize = 256;
 /// Slots that a CPU collects before it frees them.
 const FREE_BATCH: usize = 64;
 
-/// With `OWN`, each CPU has a position of its own, from which it searches for slots. When the
-/// position reaches the end of a trunk, it jumps to a random trunk. Without `OWN`, all CPUs share
-/// one position. With `IN_STEP`, CPUs' own positions begin at the same place, and jump from each
-/// trunk to the same one.
-pub(super) struct Trunked<const OWN: bool, const IN_STEP: bool> {
+/// Where CPUs search for the next free slot.
+pub(super) trait Positions: Send + Sync {
+    /// Each CPU has a position of its own. When it reaches the end of a trunk, it jumps to another.
+    const OWN: bool;
+    /// The CPU whose random numbers say where this CPU's position begins, and where it jumps to.
+    fn dice(task: usize) -> usize;
+}
+
+/// All CPUs share one position.
+pub(super) struct Shared;
+/// CPUs' own positions begin at random places, and jump to random trunks.
+pub(super) struct Own;
+/// CPUs' own positions begin at the same place, and jump from each trunk to the same one.
+pub(super) struct InStep;
+
+impl Positions for Shared {
+    const OWN: bool = false;
+    fn dice(_: usize) -> usize {
+        0
+    }
+}
+
+impl Positions for Own {
+    const OWN: bool = true;
+    fn dice(task: usize) -> usize {
+        task
+    }
+}
+
+impl Positions for InStep {
+    const OWN: bool = true;
+    fn dice(_: usize) -> usize {
+        0
+    }
+}
+
+/// The area.
+pub(super) struct Trunked<P> {
+    of: PhantomData<P>,
     lock: QueuedSpinlock,
     in_use: Line<AtomicU64>,
     positions: Box<[Line<AtomicU64>]>,
@@ -38,12 +74,12 @@ struct Line<T>(T);
 /// In a cluster's word.
 const LOCKED: u64 = 1 << 63;
 
-impl<const OWN: bool, const IN_STEP: bool> Trunked<OWN, IN_STEP> {
+impl<P: Positions> Trunked<P> {
     /// Allocates the first free slot from the position on. Searches the map without the lock, and
     /// takes the slot under the lock, if it is still free.
     fn allocate(&self, task: usize) -> usize {
         let _region = region("get_swap_page");
-        let position = &self.positions[if OWN { task } else { 0 }].0;
+        let position = &self.positions[if P::OWN { task } else { 0 }].0;
         // Relaxed, all of it: under the lock, or looked at again under it.
         let mut slot = position.load(Ordering::Relaxed) as usize % SLOTS;
         loop {
@@ -68,9 +104,8 @@ impl<const OWN: bool, const IN_STEP: bool> Trunked<OWN, IN_STEP> {
     /// The position after a slot was taken.
     fn after(&self, slot: usize, task: usize) -> u64 {
         let next = (slot + 1) % SLOTS;
-        let jumps = OWN && next.is_multiple_of(TRUNK);
-        let task = if IN_STEP { 0 } else { task };
-        if jumps { mix((task * SLOTS + slot) as u64) % TRUNKS as u64 * TRUNK as u64 } else { next as u64 }
+        let jumps = P::OWN && next.is_multiple_of(TRUNK);
+        if jumps { mix((P::dice(task) * SLOTS + slot) as u64) % TRUNKS as u64 * TRUNK as u64 } else { next as u64 }
     }
 
     /// Changes the map under the cluster's lock.
@@ -90,12 +125,13 @@ impl<const OWN: bool, const IN_STEP: bool> Trunked<OWN, IN_STEP> {
     }
 }
 
-impl<const OWN: bool, const IN_STEP: bool> Slots for Trunked<OWN, IN_STEP> {
+impl<P: Positions> Slots for Trunked<P> {
     fn new(tasks: usize) -> Self {
-        let start = |task: usize| if OWN && !IN_STEP { mix(task as u64) % SLOTS as u64 } else { 1 };
+        let start = |task: usize| if P::OWN { mix(P::dice(task) as u64) % SLOTS as u64 } else { 1 };
         let trunks: Box<[Trunk]> = (0..TRUNKS).map(|_| Trunk::new()).collect();
         trunks.iter().for_each(Trunk::name);
         Self {
+            of: PhantomData,
             lock: QueuedSpinlock::default(),
             in_use: Line(AtomicU64::new(0)),
             positions: (0..tasks).map(|task| Line(AtomicU64::new(start(task)))).collect(),
