@@ -174,7 +174,7 @@ fn recorded_traces_with_and_without_readahead() {
 #[test]
 #[ignore = "for measuring: needs traces"]
 fn traces_of_sqlite_with_and_without_readahead() {
-    print_table(&[("tpcc", &[1000, 2000, 5000])]);
+    print_table(&[("tpcc", &[1000, 2000, 5000]), ("tpch", &[500, 1000, 2000])]);
 }
 
 /// On skewed accesses, the best policy is one that counts every use. `PAGEFOLD_SEEDS=5` tries five
