@@ -102,6 +102,13 @@ impl Check {
         self
     }
 
+    /// Returns the same check with another target directory than the usual one. It then runs beside
+    /// the tests.
+    pub(crate) fn in_directory(mut self, directory: &'static str) -> Self {
+        self.command.env("CARGO_TARGET_DIR", target_directory(directory));
+        Self { directory, ..self }
+    }
+
     /// Marks the check as one that only runs tests which earlier checks build. It waits for those
     /// checks, and then runs side by side with other checks of its target directory.
     pub(crate) fn built(self) -> Self {
@@ -317,9 +324,7 @@ pub(crate) fn virtual_cpus(name: &'static str, tests: &str) -> Check {
 
 /// Creates a check that runs cargo with compiler flags, which have a target directory of their own.
 pub(crate) fn cargo_with(name: &'static str, flags: &str, directory: &'static str, arguments: &str) -> Check {
-    let mut check = cargo(name, arguments);
-    check.command.env("RUSTFLAGS", flags).env("CARGO_TARGET_DIR", target_directory(directory));
-    Check { directory, ..check }
+    cargo(name, arguments).env("RUSTFLAGS", flags).in_directory(directory)
 }
 
 /// Creates a check that runs this program.
