@@ -21,8 +21,13 @@ use crate::file::state::FileState;
 use crate::read::call::HELPING;
 use io::{BackingFile, IoError, Request, failing_if_it_panics, uninterrupted};
 
-/// The most requests that a cycle has under way at a time.
-const REQUESTS_MAX: usize = 64;
+/// The most requests that a cycle has under way at a time. A device may answer all requests that it
+/// has in one go. Then it idles until the leader has looked at the answers and submitted others, so
+/// there are as many again.
+const REQUESTS_MAX: usize = 128;
+/// The most requests that are submitted together. A device that idles begins with these while the
+/// leader prepares others.
+const TOGETHER_MAX: usize = 16;
 /// Limits the bytes under way. A cycle submits another request only while all its requests under
 /// way together have fewer bytes than `LARGE_MAX` times the largest request size.
 const LARGE_MAX: usize = 16;
@@ -139,7 +144,7 @@ impl<'a> Cycle<'a> {
             unsettled: course,
             under_way: ArrayVec::new(),
             pages_under_way: 0,
-            requests: Vec::with_capacity(REQUESTS_MAX),
+            requests: Vec::with_capacity(TOGETHER_MAX),
             has_submitted: false,
             answers: Arc::default(),
             written: 0,
@@ -253,7 +258,14 @@ impl<'a> Cycle<'a> {
             }
             self.under_way.push(first);
             self.pages_under_way += pages;
+            if self.requests.len() == TOGETHER_MAX {
+                self.submit_prepared();
+            }
         }
+        self.submit_prepared();
+    }
+
+    fn submit_prepared(&mut self) {
         if !self.requests.is_empty() {
             self.has_submitted = true;
             self.writer.submit(&mut self.requests);

@@ -370,6 +370,20 @@ mod tests {
         assert_eq!(state.unclean(), 0);
     }
 
+    /// While the disk answers one request after another, others wait for it.
+    #[test]
+    fn a_cycle_has_128_requests_under_way() {
+        let disk = SimulatedDisk::default();
+        disk.add_generated("file", 1, 600 * 4096);
+        disk.answer_by_hand();
+        let mm = Pagefold::builder().memory("16MiB").backend(disk.clone()).build().unwrap();
+        let file = mm.group("a").build().unwrap().open_options().write(true).open("file").unwrap();
+        mm.manager().file_io.flusher.stop();
+        (0..300).for_each(|page| file.write_at(&[1; 4096], 2 * page * 4096).unwrap());
+        file.sync().unwrap();
+        assert_eq!((disk.stats().writes, disk.longest_queue()), (300, 128));
+    }
+
     /// Regression: while a round of sweeps was under way, a range of the file couldn't be written.
     /// The rest of the round succeeded, so the file counted as healthy. Instead, the failure should
     /// have ended the round.

@@ -211,6 +211,12 @@ impl SimulatedDisk {
         self.shared.queue.answer_next()
     }
 
+    /// Returns the largest number of submitted requests that waited for the disk at one time.
+    #[must_use]
+    pub fn longest_queue(&self) -> usize {
+        self.shared.queue.longest()
+    }
+
     /// Returns the disk's time: when the last request so far ends.
     #[must_use]
     pub fn now_ns(&self) -> u64 {

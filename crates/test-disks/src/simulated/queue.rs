@@ -39,6 +39,8 @@ struct State<F> {
     /// Requests that were taken from the queue and haven't completed.
     taken: usize,
     over: u64,
+    /// The largest length of the line so far.
+    longest: usize,
     order: Option<Random>,
     by_hand: bool,
     has_thread: bool,
@@ -58,6 +60,7 @@ impl<F: DiskFile> SimulatedQueue<F> {
             line: VecDeque::new(),
             taken: 0,
             over: 0,
+            longest: 0,
             order: None,
             by_hand: false,
             has_thread: false,
@@ -77,10 +80,16 @@ impl<F: DiskFile> SimulatedQueue<F> {
         self.state.lock().by_hand = true;
     }
 
+    /// See [`SimulatedDisk::longest_queue`](super::SimulatedDisk::longest_queue).
+    pub(crate) fn longest(&self) -> usize {
+        self.state.lock().longest
+    }
+
     /// Queues requests, and makes sure that there is a thread to answer them.
     pub(crate) fn submit(self: &Arc<Self>, requests: impl Iterator<Item = Submitted<F>>) {
         let mut state = self.state.lock();
         state.line.extend(requests);
+        state.longest = state.longest.max(state.line.len());
         let start = !state.by_hand && !state.has_thread;
         state.has_thread |= start;
         drop(state);
