@@ -168,7 +168,9 @@ fn growth_beyond_the_first_page_words_is_read_and_not_taken_for_the_end() {
 /// the truncation may do that.
 #[test]
 fn a_cycle_ends_when_the_file_is_cut_off() {
-    const PAGES: u64 = 400;
+    const PAGES: u64 = 800;
+    /// The most requests that a cycle has under way.
+    const UNDER_WAY: u64 = 128;
 
     /// Cuts the file off before the first page is written.
     #[derive(Clone)]
@@ -203,7 +205,7 @@ fn a_cycle_ends_when_the_file_is_cut_off() {
     let error = file.sync().unwrap_err();
     assert!(matches!(error, Error::WriteFailed { error: IoError::CutOff, .. }), "{error}");
     let (made, on_disk) = (writes.load(Ordering::SeqCst), bytes_on(&disk, "f0").len() as u64);
-    assert!(made < PAGES / 4, "{made} requests");
+    assert!(made <= UNDER_WAY, "{made} requests");
     assert!(on_disk < PAGES / 2 * 4096, "{on_disk} bytes");
     // The sync has adopted the cut, so the file can be written again. Before, writes failed with
     // `CutOff` once the group had as many dirty pages as it may have.
